@@ -29,13 +29,13 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from kernel_core.config import PolicyConfig, TrainConfig
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.distributed.data_parallel import Share, let_go, shard
 from kernel_core.learn.step_memory import (
     GIB,
     QWEN,
-    Shape,
-    Work,
+    DecoderShape,
+    StepWork,
     by_phase,
     peak,
     rows_that_fit,
@@ -50,11 +50,11 @@ GPU_BYTES = 79 * GIB
 """What torch finds free on an H100 of 80 GB."""
 RANK = 32
 NUM_GPUS = (1, 2, 4, 8)
-SHAPES = {"tiny": Shape(64, 2, 4, 2, 128, 512, tied=True, head_dim=16), **QWEN}
+SHAPES = {"tiny": DecoderShape(64, 2, 4, 2, 128, 512, tied=True, head_dim=16), **QWEN}
 """`tiny` is for trying this script on a CPU, where no memory is measured."""
 NEW = 64
 """Tokens that are sampled when measuring: the cache is as long as the prompt and these."""
-EXAMPLES = (("3B", Work(2)), ("14B", Work(2, RANK)))
+EXAMPLES = (("3B", StepWork(2)), ("14B", StepWork(2, RANK)))
 
 
 def main() -> None:
@@ -81,7 +81,7 @@ def _tables() -> str:
     lines.append("|---|---|" + "---|" * len(NUM_GPUS))
     for name, shape in QWEN.items():
         for trains, rank in (("all weights", None), (f"LoRA, rank {RANK}", RANK)):
-            cells = [_cell(shape, Work(learners, rank)) for learners in NUM_GPUS]
+            cells = [_cell(shape, StepWork(learners, rank)) for learners in NUM_GPUS]
             lines.append(f"| {name} | {trains} | {' | '.join(cells)} |")
     for name, work in EXAMPLES:
         trains = "all weights" if work.lora_rank is None else f"LoRA, rank {work.lora_rank}"
@@ -93,7 +93,7 @@ def _tables() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cell(shape: Shape, work: Work) -> str:
+def _cell(shape: DecoderShape, work: StepWork) -> str:
     phase, total = peak(shape, work)
     rows = rows_that_fit(shape, work, GPU_BYTES)
     if rows == work.sampled_rows:
@@ -109,7 +109,7 @@ def _measure(arguments: argparse.Namespace) -> None:
     if share.size > 1:
         dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
     shape, rank = SHAPES[arguments.measure], RANK if arguments.lora else None
-    work = Work(share.size, rank)
+    work = StepWork(share.size, rank)
     found: dict[str, tuple[float, int]] = {}
 
     def phase(name: str, does: Callable[[], Any]) -> Any:
@@ -143,7 +143,7 @@ def _measure(arguments: argparse.Namespace) -> None:
 
 
 def _print(
-    arguments: argparse.Namespace, shape: Shape, work: Work, found: dict[str, tuple[float, int]]
+    arguments: argparse.Namespace, shape: DecoderShape, work: StepWork, found: dict[str, tuple[float, int]]
 ) -> None:
     sampled = replace(work, row_tokens=work.row_tokens - work.answer_tokens + NEW, answer_tokens=NEW)
     phases = by_phase(shape, work) | {"sample": by_phase(shape, sampled)["sample"]}
@@ -165,7 +165,7 @@ def _print(
         print(f"| {name} | {told or f'– | {most / GIB:.1f} | –'} | {seconds:.1f} |")
 
 
-def _learner(shape: Shape, rank: int | None, share: Share) -> TorchPolicy:
+def _learner(shape: DecoderShape, rank: int | None, share: Share) -> TorchPolicy:
     """A policy with random weights that is ready to train, sharded among several learners."""
     config = PolicyConfig(
         model="new",
@@ -183,7 +183,7 @@ def _learner(shape: Shape, rank: int | None, share: Share) -> TorchPolicy:
     return policy
 
 
-def _random_model(shape: Shape, rank: int | None) -> Any:
+def _random_model(shape: DecoderShape, rank: int | None) -> Any:
     """A model of a shape, in bfloat16 on a GPU, with adapters in float32."""
     config = shape.model_config()
     dtype = torch.bfloat16 if _device() == "cuda" else torch.float32
@@ -202,7 +202,7 @@ def _random_model(shape: Shape, rank: int | None) -> Any:
     return model
 
 
-def _sample(model: Any, shape: Shape, work: Work) -> None:
+def _sample(model: Any, shape: DecoderShape, work: StepWork) -> None:
     """Write a few tokens for groups that share a prompt."""
     rng = np.random.default_rng(0)
     length = work.row_tokens - work.answer_tokens
@@ -223,11 +223,11 @@ def _sample(model: Any, shape: Shape, work: Work) -> None:
         )
 
 
-def _rows(count: int, shape: Shape, work: Work) -> list[Row]:
+def _rows(count: int, shape: DecoderShape, work: StepWork) -> list[TokenRow]:
     rng = np.random.default_rng(0)
     ids = rng.integers(3, shape.vocabulary, (count, work.row_tokens)).astype(np.int32)
     return [
-        Row(row[: -work.answer_tokens], row[-work.answer_tokens :], advantage)
+        TokenRow(row[: -work.answer_tokens], row[-work.answer_tokens :], advantage)
         for row, advantage in zip(ids, np.linspace(-1.0, 2.0, count).tolist(), strict=True)
     ]
 

@@ -1,4 +1,4 @@
-"""Plain words: banned constructions in docstrings, comments, messages and documents may only become fewer.
+"""Plain words: banned constructions in prose, and variables without a role, may only become fewer.
 
 `python tests/test_words.py` prints what is left; `--write` lowers the numbers in `words_left.json`.
 """
@@ -28,6 +28,7 @@ _NAMES = re.compile(r"\n[\w\s]+")
 _CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 _TABLE_OR_CODE = re.compile(r"^(\||    ).*$", re.MULTILINE)
 _COMMAND_OR_TREE = re.compile(r"^ +(python|dojo|[A-Z_]+=\S+ python) .*$|^.*[├└│].*$", re.MULTILINE)
+_NO_ROLE = {"one", "found", "said", "told"}
 _PROGRAM = re.compile(r"^(import|from) \w+", re.MULTILINE)
 
 
@@ -52,18 +53,36 @@ def texts_of(path: Path) -> Iterator[str]:
 
 
 def faults_of(path: Path) -> list[str]:
-    """Pronouns for processes and values, docstrings that begin with `Of` or as a question, long sentences."""
-    found = []
+    """Banned constructions in a file's prose, and variables whose names do not say what the value is."""
+    faults = []
     for text in texts_of(path):
-        found += [f"pronoun: {match[0]}: {text.strip()[:80]}" for match in _PRONOUN.finditer(text)]
+        faults += [f"pronoun: {match[0]}: {text.strip()[:80]}" for match in _PRONOUN.finditer(text)]
         if path.suffix == ".py" and text.lstrip().startswith("Of "):
-            found.append(f"begins with Of: {text.strip()[:80]}")
+            faults.append(f"begins with Of: {text.strip()[:80]}")
         if path.suffix == ".py" and _QUESTION.match(text.lstrip()):
-            found.append(f"begins as a question: {text.strip()[:80]}")
+            faults.append(f"begins as a question: {text.strip()[:80]}")
         for sentence in _SENTENCE_END.split(text):
             if len(re.findall(r"[A-Za-z][\w'-]*", sentence)) > MOST_WORDS:
-                found.append(f"over {MOST_WORDS} words: {sentence.strip()[:80]}")
-    return found
+                faults.append(f"over {MOST_WORDS} words: {sentence.strip()[:80]}")
+    if path.suffix == ".py":
+        faults += [f"variable: {name}: line {line}" for name, line in variables_without_role(path)]
+    return faults
+
+
+def variables_without_role(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield the name and line of each binding in `_NO_ROLE`: variables, parameters, fields and attributes."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                pass
+            case ast.arg(arg=name) | ast.ExceptHandler(name=str(name)):
+                pass
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                pass
+            case _:
+                continue
+        if name in _NO_ROLE:
+            yield name, node.lineno
 
 
 def paths() -> list[Path]:
@@ -78,9 +97,9 @@ def paths() -> list[Path]:
 
 
 def counts() -> dict[str, int]:
-    """Faults by file, files without one left out."""
-    found = {str(path.relative_to(REPOSITORY)): len(faults_of(path)) for path in paths()}
-    return {name: count for name, count in found.items() if count}
+    """Count the faults of each file with any."""
+    by_file = {str(path.relative_to(REPOSITORY)): len(faults_of(path)) for path in paths()}
+    return {name: count for name, count in by_file.items() if count}
 
 
 def test_no_file_gains_a_banned_construction() -> None:
@@ -100,13 +119,30 @@ def test_the_rules_find_what_they_ban(tmp_path: Path) -> None:
     assert kinds == ["begins with Of", "over 30 words", "pronoun", "pronoun"]
 
 
+def test_each_binding_of_a_name_without_a_role_counts(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(
+        "class Row:\n    told: int\n\n    def take(self, one, done):\n"
+        "        self.said = [found for found in one]\n"
+        "        try:\n            return self.said\n"
+        "        except ValueError as found:\n            return found\n"
+    )
+    assert sorted(variables_without_role(path)) == [
+        ("found", 5),
+        ("found", 8),
+        ("one", 4),
+        ("said", 5),
+        ("told", 2),
+    ]
+
+
 if __name__ == "__main__":
     if "--write" in sys.argv:
         LEFT.write_text(json.dumps(counts(), indent=1, sort_keys=True) + "\n")
     chosen = [arg for arg in sys.argv[1:] if not arg.startswith("-")]
     for path in paths():
         name = str(path.relative_to(REPOSITORY))
-        if not chosen or any(name.startswith(one) for one in chosen):
+        if not chosen or any(name.startswith(prefix) for prefix in chosen):
             for fault in faults_of(path):
                 print(f"{name}: {fault}")
     print(sum(counts().values()), "left")

@@ -23,7 +23,7 @@ from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge.not_python import not_python
 from kernel_core.gym.oracle.memory import require_memory
 from kernel_core.interop.batch import batch_table, read_batch, read_kernel, request_of
-from kernel_core.interop.judged import Judged, judge_all, judge_here
+from kernel_core.interop.judged import JudgedRequest, judge_all, judge_here
 from kernel_core.problems.load import load_file
 from kernel_core.problems.source import at_precision
 from kernel_core.records import Constant
@@ -133,7 +133,7 @@ def _tell_memory(request: JudgeRequest, device: str) -> None:
         print(f"dojo: {told}", file=sys.stderr)
 
 
-def _tell(judged: Judged, gym: dict[str, str], as_json: bool, hidden: Sequence[str] = ()) -> None:
+def _tell(judged: JudgedRequest, gym: dict[str, str], as_json: bool, hidden: Sequence[str] = ()) -> None:
     """Print a verdict, for a person without the `hidden` keys; raise what kept it from being reached."""
     report = judged.report(build(GymConfig, gym))
     if as_json:

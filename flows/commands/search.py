@@ -42,12 +42,12 @@ def search(
     index, snapshot = store.child("index"), store.child("snapshot")
     index.open_sealed("index", verify=False)
     from kernel_core.problems.load import load_file
-    from kernel_core.report.found import found_parts
+    from kernel_core.report.neighbours import neighbour_parts
     from kernel_core.retrieval.search import open_retriever
 
     wanted = load_file(Path(query)) if query.endswith(".py") else query
     retriever = open_retriever(index, snapshot if snapshot.sealed() else None, config=config)
     found = retriever.search(wanted, k, [load_file(path) for path in exclude])
-    for part in found_parts(found, code):
+    for part in neighbour_parts(found, code):
         Console().print(part)
     return 0

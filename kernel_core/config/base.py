@@ -18,11 +18,11 @@ def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
 
 
 ADVANCED = "advanced"
-"""The box of a form for the settings that it does not show."""
+"""Group of a form for the settings that it does not show."""
 
 
 def unfolded(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What a form sent, with the settings of each box `advanced` in their places."""
+    """Return a form's values with the settings of each group `advanced` in their places."""
     shown = {
         name: unfolded(value) if isinstance(value, Mapping) else value
         for name, value in values.items()
@@ -32,7 +32,7 @@ def unfolded(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def one_of_or_text(*known: str, other: str) -> Callable[[dict[str, Any]], None]:
-    """For `json_schema_extra`: a form offers the known values, or a text, which `other` describes."""
+    """Return a `json_schema_extra` that offers the known values, or a text, which `other` describes."""
 
     def offer(schema: dict[str, Any]) -> None:
         kinds = ({"title": "known", "enum": list(known)}, {"title": other})
@@ -43,7 +43,7 @@ def one_of_or_text(*known: str, other: str) -> Callable[[dict[str, Any]], None]:
 
 
 def _as_form(schema: dict[str, Any], config_class: type[Config]) -> None:
-    """The schema of a class as a form has it. An object without properties is edited as JSON there."""
+    """Return the schema of a class for a form. An object without properties is edited as JSON there."""
     if not config_class.FORM:
         return
     fields = schema["properties"]
@@ -55,7 +55,7 @@ def _as_form(schema: dict[str, Any], config_class: type[Config]) -> None:
         "default": {},
     }
     shown = {name: fields[name] for name in config_class.FORM} | {ADVANCED: advanced}
-    schema["properties"] = {name: one | {"position": n} for n, (name, one) in enumerate(shown.items())}
+    schema["properties"] = {name: field | {"position": n} for n, (name, field) in enumerate(shown.items())}
     schema.pop("additionalProperties", None)  # a preset may have settings that the form does not show
 
 
@@ -68,7 +68,7 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_as_form)
     FORM: ClassVar[tuple[str, ...]] = ()
-    """The settings that a form shows, in this order; its box `advanced` has the rest. Empty: it shows all."""
+    """Settings that a form shows, in this order; the group `advanced` holds the rest. Empty: it shows all."""
 
     @model_validator(mode="before")
     @classmethod

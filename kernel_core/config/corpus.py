@@ -24,7 +24,7 @@ class WeightedSuite(Config):
 
 
 class ProblemsConfig(Config):
-    """Which problems."""
+    """Selection of problems."""
 
     FORM: ClassVar[tuple[str, ...]] = ("suite", "split", "limit", "levels", "families")
     suite: str = Field(

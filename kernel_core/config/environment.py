@@ -22,7 +22,7 @@ class EnvironmentConfig(Config):
 
     @model_validator(mode="after")
     def _for_outside_policies(self) -> Self:
-        """What was left out is set for a pretrained model, and no corpus is at hand for exemplars."""
+        """Fill omitted settings for a pretrained model, without a corpus for exemplars."""
         left_out = {"template": "full", "exemplars": 0, "prompt_budget": PROMPT}
         object.__setattr__(self, "rollout", completed(self.rollout, left_out))
         return self

@@ -43,7 +43,7 @@ class EvaluateConfig(RolloutStageConfig):
     def _are_held_out(cls, groups: dict[str, ProblemsConfig]) -> dict[str, ProblemsConfig]:
         if bad := [name for name in groups if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name)]:
             raise ValueError(f"the name of a group has small letters, digits and dashes; it is {bad[0]!r}")
-        return {name: completed(one, {"split": "held_out"}) for name, one in groups.items()}
+        return {name: completed(group, {"split": "held_out"}) for name, group in groups.items()}
 
     def by_folder(self, folder: str) -> dict[str, Self]:
         """Return an evaluation for each group of problems, by the folder of its scorecard."""
@@ -87,6 +87,6 @@ Asking = TypeVar("Asking", EvaluateConfig, BestOfNConfig)
 
 
 def asked(stage: Asking, policy: PolicyConfig, checkpoint: str | None) -> Asking:
-    """The stage with another policy, and with settings of its kind where they were left out."""
+    """Return the stage with another policy, and with settings of its kind where they were left out."""
     _, rollout = suited(policy, stage.rollout)
     return stage.model_copy(update={"policy": policy, "rollout": rollout, "checkpoint": checkpoint})

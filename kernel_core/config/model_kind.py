@@ -40,7 +40,7 @@ MINUTES = 10.0
 
 
 def is_pretrained(policy: PolicyConfig, weights: str | None = None) -> bool:
-    """Whether the model is neither the shipped one, nor one from nothing, nor a checkpoint of those.
+    """Return True if the model is neither the shipped one, nor a new one, nor a checkpoint of those.
 
     `weights` is the folder that is loaded in place of the model. A folder on this machine is judged by its
     vocabulary, one with adapters by their base, and anything else by its name.
@@ -63,7 +63,7 @@ def is_untaught(policy: PolicyConfig) -> bool:
 
 
 def learning_settings(policy: PolicyConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of a pretrained model for RL, and those for the cold start."""
+    """Return the settings of a pretrained model for RL, and those for the cold start."""
     adapted = policy.lora_rank is not None
     every = {"checkpoint_minutes": MINUTES}
     shares = {"mistake_share": 0.0, "naive_share": 0.1, "lazy_share": 0.0}
@@ -71,7 +71,7 @@ def learning_settings(policy: PolicyConfig) -> tuple[dict[str, Any], dict[str, A
 
 
 def completed(config: ConfigT, values: dict[str, Any]) -> ConfigT:
-    """The config with these values for the fields that were left out."""
+    """Return the config with these values for the fields that were left out."""
     left_out = {name: value for name, value in values.items() if name not in config.model_fields_set}
     return config.model_copy(update=left_out) if left_out else config
 

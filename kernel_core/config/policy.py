@@ -10,7 +10,7 @@ from kernel_core.config.base import Config, one_of_or_text
 
 
 class PolicyConfig(Config):
-    """The model that writes kernels."""
+    """Model that writes kernels."""
 
     FORM: ClassVar[tuple[str, ...]] = ("model", "kind", "endpoint", "device")
     kind: Literal["torch", "tinker", "openai", "scripted"] = Field(
@@ -66,11 +66,12 @@ class PolicyConfig(Config):
 
 
 ORIGIN = frozenset({"endpoint", "api_key_env", "timeout_s", "concurrency"})
-"""How a policy is reached: settings that decide no result, so that a moved server is no other policy."""
+"""Settings that say how a policy is reached and decide no result, so that a moved server is no other
+policy."""
 
 
 class SamplingConfig(Config):
-    """How completions are drawn."""
+    """Sampling of completions."""
 
     temperature: float = Field(
         1.0, ge=0, description="Sampling temperature; 0: greedy. There is no top-p or top-k."

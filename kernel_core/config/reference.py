@@ -1,4 +1,4 @@
-"""Every setting with its type, default and meaning: for `--help` and the settings page."""
+"""Reference of every setting with its type, default and meaning: for `--help` and the settings page."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pydantic.fields import FieldInfo
 from kernel_core.config.base import Config
 
 
-class Setting(NamedTuple):
-    """One setting of a stage, as it is named on the command line."""
+class SettingRow(NamedTuple):
+    """Setting of a stage, as it is named on the command line."""
 
     key: str
     kind: str
@@ -22,24 +22,24 @@ class Setting(NamedTuple):
     meaning: str
 
 
-def settings_of(config_class: type[Config], prefix: str = "") -> Iterator[Setting]:
-    """The settings of a config and of the groups in it, in order."""
+def settings_of(config_class: type[Config], prefix: str = "") -> Iterator[SettingRow]:
+    """Return the settings of a config and of the groups in it, in order."""
     for name, field in config_class.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, Config):
             yield from _of_group(field, f"{prefix}{name}.")
         else:
-            yield Setting(
+            yield SettingRow(
                 f"{prefix}{name}", _kind(field.annotation), _default(field), field.description or ""
             )
 
 
-def _of_group(field: FieldInfo, prefix: str) -> Iterator[Setting]:
+def _of_group(field: FieldInfo, prefix: str) -> Iterator[SettingRow]:
     group = field.annotation
     assert isinstance(group, type) and issubclass(group, Config)
     changed = field.default.model_dump(exclude_unset=True) if isinstance(field.default, Config) else {}
-    for one in settings_of(group, prefix):
-        own = changed.get(one.key.removeprefix(prefix), ...)
-        yield one if own is ... else one._replace(default=_text(own))
+    for setting in settings_of(group, prefix):
+        own = changed.get(setting.key.removeprefix(prefix), ...)
+        yield setting if own is ... else setting._replace(default=_text(own))
 
 
 def _kind(annotation: Any) -> str:
@@ -66,9 +66,9 @@ def _default(field: FieldInfo) -> str:
 
 
 def _text(value: Any) -> str:
-    """The value as YAML and the command line write it."""
+    """Return the value as YAML and the command line write it."""
     if value is None:
         return "null"
     if isinstance(value, tuple):
         return f"[{', '.join(map(str, value))}]"
-    return re.sub(r"^(True|False)$", lambda found: found[1].lower(), str(value))
+    return re.sub(r"^(True|False)$", lambda match: match[1].lower(), str(value))

@@ -1,4 +1,4 @@
-"""What a policy on a Tinker server cannot do, found when the settings are read."""
+"""Limits of a policy on a Tinker server, checked when the settings are read."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def check_trained_there(config: TrainConfig) -> None:
             config.policy.gradient_checkpointing
         ),
     }
-    if found := [reason for reason, is_set in refused.items() if is_set]:
-        raise ValueError("policy.kind=tinker cannot do this: " + "; ".join(found))
+    if reasons := [reason for reason, is_set in refused.items() if is_set]:
+        raise ValueError("policy.kind=tinker cannot do this: " + "; ".join(reasons))

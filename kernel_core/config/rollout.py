@@ -14,7 +14,7 @@ from kernel_core.config.policy import PolicyConfig, SamplingConfig
 
 
 class RetrievalConfig(Config):
-    """Which of the corpus kernels are found for a problem."""
+    """Retrieval of corpus kernels for a problem."""
 
     mode: Literal["dense", "hybrid", "random"] = Field(
         "dense",
@@ -95,29 +95,29 @@ class RolloutStageConfig(Config):
 
     @property
     def policy_on_gpu(self) -> bool:
-        """Whether the policy is on GPUs, of this host or of a cluster."""
+        """Return True if the policy is on GPUs, of this host or of a cluster."""
         return self.policy.kind == "torch" and self.policy.device == "cuda"
 
     @property
     def samples_on_gpu(self) -> bool:
-        """Whether the policy is on GPUs of this host."""
+        """Return True if the policy is on GPUs of this host."""
         return self.policy_on_gpu and self.placement.cluster == "local"
 
     @property
     def policy_here(self) -> PolicyConfig:
-        """The policy as this process has it: on its CPU where a cluster learns and samples."""
+        """Return the policy as this process has it: on its CPU where a cluster learns and samples."""
         if self.placement.cluster == "local":
             return self.policy
         return self.policy.model_copy(update={"device": "cpu"})
 
     @property
     def judges_on_gpu(self) -> bool:
-        """Whether judges are on GPUs of this host."""
+        """Return True if judges are on GPUs of this host."""
         return self.gym.device == "cuda" and self.gym.cluster == "local"
 
     @property
     def model_name(self) -> str:
-        """The checkpoint or the model, as a list of runs names it."""
+        """Return the checkpoint or the model, as a list of runs names it."""
         checkpoint = getattr(self, "checkpoint", None)
         words = self.policy.model if checkpoint in (None, "@base") else checkpoint
         return "/".join(words.rstrip("/").split("/")[-2:])

@@ -39,12 +39,12 @@ class SamplerConfig(Config):
 
     @property
     def is_server(self) -> bool:
-        """Whether a server writes, which batches the requests of many conversations by itself."""
+        """Return True if a server writes, which batches the requests of many conversations by itself."""
         return self.kind in ("vllm", "server")
 
 
 class MismatchConfig(Config):
-    """What is done where the sampler's probabilities are not the trainer's; see `learn/mismatch.py`."""
+    """Correction where the sampler's probabilities are not the trainer's; see `learn/mismatch.py`."""
 
     band: float | None = Field(
         None,
@@ -174,12 +174,12 @@ class TrainConfig(RolloutStageConfig):
 
     @property
     def has_group(self) -> bool:
-        """Whether learners are processes beside this one, of this host or of a cluster."""
+        """Return True if learners are processes beside this one, of this host or of a cluster."""
         return self.num_learners > 1 or self.placement.cluster == "ray"
 
     @property
     def as_taught(self) -> TrainConfig:
-        """The settings as the cold start has them: which weights it trains, and its tokens in one pass."""
+        """Return the settings of the cold start: the weights it trains, and its tokens in one pass."""
         changes: dict[str, object] = {}
         if self.cold_start.minibatch_tokens is not None:
             changes["minibatch_tokens"] = self.cold_start.minibatch_tokens
@@ -189,7 +189,7 @@ class TrainConfig(RolloutStageConfig):
 
     @property
     def policy_to_teach(self) -> PolicyConfig:
-        """The policy as a cold start's process has it: on its CPU where learners share the cold start."""
+        """Return the policy of a cold start's process: on its CPU where learners share the cold start."""
         is_shared = self.has_group and self.cold_start.shared
         return self.policy.model_copy(update={"device": "cpu"}) if is_shared else self.policy
 
@@ -230,7 +230,7 @@ class TrainConfig(RolloutStageConfig):
         return self
 
     def described(self) -> str:
-        """The settings that depend on the kind of model, in words for a log."""
+        """Return the settings that depend on the kind of model, in words for a log."""
         kind = "pretrained" if is_pretrained(self.policy) else "small, by its vocabulary"
         rollout, cold_start = self.rollout, self.cold_start
         return (

@@ -43,8 +43,8 @@ Key = tuple[str, int, int]
 """Problem id, sample, turn."""
 
 
-class Answer(Record):
-    """One text of a policy, with all that decided it."""
+class KeptAnswer(Record):
+    """Text of a policy, with all that decided it."""
 
     problem_id: str
     problem_sha256: str
@@ -63,7 +63,7 @@ class Answer(Record):
 
     @property
     def key(self) -> Key:
-        """Its place among the answers of a stage."""
+        """Return the answer's position in its stage."""
         return self.problem_id, self.sample, self.turn
 
     def as_sample(self) -> Sample:
@@ -77,7 +77,7 @@ def prompt_hash(messages: Sequence[Message]) -> str:
 
 
 class KeptAnswers:
-    """The answers in a folder: those of a finished stage, or the pieces of one under way.
+    """Answers in a folder: those of a finished stage, or the pieces of one under way.
 
     Only pieces of the same `digest` count, which is that of everything that decides answers.
     """
@@ -88,19 +88,19 @@ class KeptAnswers:
         read = (_read(store, name) for name in names)
         self._answers = {answer.key: answer for answers in read for answer in answers}
 
-    def find(self, key: Key, messages: Sequence[Message]) -> Answer | None:
+    def find(self, key: Key, messages: Sequence[Message]) -> KeptAnswer | None:
         """Return the answer in a place; None if there is none to this prompt."""
         answer = self._answers.get(key)
         return answer if answer is not None and answer.prompt_sha256 == prompt_hash(messages) else None
 
-    def keep(self, answers: Sequence[Answer]) -> None:
+    def keep(self, answers: Sequence[KeptAnswer]) -> None:
         """Write answers as a piece. Safe to call from several threads."""
         if answers:
             name = digest_of([*(answer.key for answer in answers), answers[0].prompt_sha256])[:16]
             self._store.write(f"{PIECES}/{self._digest}-{name}.parquet", _packed(answers))
             self._answers |= {answer.key: answer for answer in answers}
 
-    def in_order(self) -> list[Answer]:
+    def in_order(self) -> list[KeptAnswer]:
         """Return all answers by problem, sample and turn. Raises `NotFound` where there are none."""
         if not self._answers:
             raise NotFound(f"no answers in {self._store.root}; `dojo evaluate` writes them")
@@ -125,7 +125,7 @@ class KeptAnswers:
         return [f"{PIECES}/{name}" for name in names]
 
 
-def _packed(answers: Sequence[Answer]) -> bytes:
+def _packed(answers: Sequence[KeptAnswer]) -> bytes:
     rows = [
         answer.model_dump() | {"messages": json.dumps(answer.messages, ensure_ascii=False)}
         for answer in answers
@@ -135,10 +135,10 @@ def _packed(answers: Sequence[Answer]) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def _read(store: Store, name: str) -> list[Answer]:
+def _read(store: Store, name: str) -> list[KeptAnswer]:
     # Not `read_table`: for a single file too, that imports all of pyarrow.dataset and with it pandas.
     try:
         rows = pq.ParquetFile(io.BytesIO(store.read(name))).read().to_pylist()
-        return [Answer.model_validate(row | {"messages": json.loads(row["messages"])}) for row in rows]
+        return [KeptAnswer.model_validate(row | {"messages": json.loads(row["messages"])}) for row in rows]
     except (ValueError, KeyError, pa.ArrowException) as error:
         raise Corrupt(f"{store.path(name)} does not hold answers; remove it and run again") from error

@@ -1,4 +1,4 @@
-"""The problems, conversations and rewards that other trainers practise on."""
+"""Problems, conversations and rewards for other trainers."""
 
 from __future__ import annotations
 
@@ -19,29 +19,35 @@ class EpisodeSource:
     """Begins episodes."""
 
     problems: dict[str, Problem]
-    """By id, in order."""
+    """Problems by id, in order."""
     rollout: RolloutConfig
     weights: RewardWeights
 
     def begin(self, problem_id: str, judge_seed: int | None = None) -> Episode:
-        """A conversation about a problem. Raises `NotFound` for an unknown one."""
+        """Begin a conversation about a problem. Raises `NotFound` for an unknown one."""
         if problem_id not in self.problems:
             raise NotFound(f"no problem {problem_id!r} among the {len(self.problems)} of this environment")
         return Episode(self.problems[problem_id], self.rollout, self.weights, judge_seed=judge_seed)
 
     def draw(self, seed: int | None = None) -> str:
-        """The id of a random problem."""
+        """Draw the id of a random problem."""
         return random.Random(seed).choice(list(self.problems))
 
 
 def open_source(config: EnvironmentConfig, problems: Sequence[Problem] | None = None) -> EpisodeSource:
     """Episodes by a config; `problems` replaces those that it names."""
     chosen = load_problems(config.problems) if problems is None else problems
-    return EpisodeSource({one.id: one for one in chosen}, config.rollout, _weights(config.rewards))
+    return EpisodeSource(
+        {problem.id: problem for problem in chosen}, config.rollout, _weights(config.rewards)
+    )
 
 
 def _weights(name: str) -> RewardWeights:
-    known = {f"{preset}/{one.name}": one.weights for preset, all_ in REWARD_PRESETS.items() for one in all_}
+    known = {
+        f"{preset}/{variant.name}": variant.weights
+        for preset, all_ in REWARD_PRESETS.items()
+        for variant in all_
+    }
     if name not in known:
         raise ConfigError(f"rewards={name!r} is not PRESET/STAGE; known: {', '.join(known)}", "rewards")
     return known[name]

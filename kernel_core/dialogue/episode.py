@@ -33,8 +33,8 @@ def next_turn(
     trajectory: int = 0,
     exemplar_ids: tuple[str, ...] = (),
 ) -> Turn:
-    """The turn that follows `earlier`."""
-    said = {_said(turn.candidate) for turn in earlier} - {None}
+    """Build the turn that follows `earlier`."""
+    earlier_answers = {_comparable(turn.candidate) for turn in earlier} - {None}
     return Turn(
         problem_id=problem.id,
         trajectory=trajectory,
@@ -44,12 +44,12 @@ def next_turn(
         completion=completion,
         candidate=candidate,
         evaluation=evaluation,
-        repeats_earlier=_said(candidate) in said,
+        repeats_earlier=_comparable(candidate) in earlier_answers,
     )
 
 
 def is_over(turns: Sequence[Turn], config: RolloutConfig) -> bool:
-    """Whether all turns have run, or the last kernel is as fast as was asked for."""
+    """Return True if all turns have run, or the last kernel is as fast as was asked for."""
     if len(turns) >= config.turns:
         return True
     if config.stop_at_speedup is None or not turns:
@@ -58,16 +58,17 @@ def is_over(turns: Sequence[Turn], config: RolloutConfig) -> bool:
     return evaluation.correct and (evaluation.best_known_speedup or 0.0) >= config.stop_at_speedup
 
 
-def _said(candidate: Candidate | NoCandidate) -> str | None:
-    """The identity of a kernel without comments and spacing: by its bytes alone, a kernel that was paid for
-    would be paid again with one more comment. Names and annotations count, since `tl.constexpr` makes another
-    kernel."""
+def _comparable(candidate: Candidate | NoCandidate) -> str | None:
+    """Return the hash of a kernel without comments and spacing, so that a new comment earns no second reward.
+
+    Names and annotations count, since `tl.constexpr` makes another kernel.
+    """
     return kernel_hash(candidate.source, "triton") if isinstance(candidate, Candidate) else None
 
 
 @dataclass(slots=True)
 class Episode:
-    """A conversation with a policy that is sampled elsewhere.
+    """Conversation with a policy sampled elsewhere.
 
     `messages` is the next prompt; `request` makes a completion into a request for a judge; `take` adds the
     evaluation and gives the reward. Rewards are progress, as in our own training: with γ = 1 they sum to the
@@ -79,26 +80,26 @@ class Episode:
     weights: RewardWeights
     count_tokens: Callable[[str], int] = estimated_tokens
     judge_seed: int | None = None
-    """The seed of the secret inputs; None: fresh ones for each judgement."""
+    """Seed of the secret inputs; None draws fresh ones for each judgement."""
     turns: list[Turn] = field(default_factory=list)
 
     @property
     def done(self) -> bool:
-        """Whether the conversation is over."""
+        """Return True if the conversation is over."""
         return is_over(self.turns, self.config)
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The prompt of the next turn."""
+        """Return the prompt of the next turn."""
         return build_prompt(self.problem, (), self.turns, self.config, self.count_tokens)
 
     @property
     def total(self) -> float:
-        """The sum of all rewards so far."""
+        """Return the sum of all rewards so far."""
         return sum(self.rewards())
 
     def request(self, completion: str, finish_reason: str = "stop") -> JudgeRequest:
-        """What a judge is asked about a completion."""
+        """Build the judge's request for a completion."""
         candidate = parse_completion(completion, finish_reason)
         return JudgeRequest(problem=self.problem, candidate=candidate, seed=self.judge_seed)
 
@@ -111,10 +112,10 @@ class Episode:
         return self.rewards()[-1]
 
     def rewards(self) -> list[float]:
-        """The reward of each turn: progress, and its own penalty."""
+        """Return the reward of each turn: progress, and its own penalty."""
         terms = self.terms()
-        return progress([one.total - one.penalty for one in terms], [one.penalty for one in terms])
+        return progress([term.total - term.penalty for term in terms], [term.penalty for term in terms])
 
     def terms(self) -> list[RewardTerms]:
-        """The components of each turn's worth."""
+        """Return the reward terms of each turn."""
         return [worth(turn, self.weights) for turn in self.turns]

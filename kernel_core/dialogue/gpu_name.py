@@ -11,7 +11,7 @@ UNKNOWN = "an NVIDIA GPU"
 
 @cache
 def gpu_here() -> str:
-    """The first GPU's name by NVML, which needs no CUDA context; `UNKNOWN` where there is none."""
+    """Return the first GPU's name by NVML, which needs no CUDA context; `UNKNOWN` where there is none."""
     try:
         pynvml.nvmlInit()
         name = pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(0))

@@ -23,7 +23,7 @@ from kernel_core.records import Evaluation, NotJudged
 Part = TypeVar("Part")
 
 _LOOK_EVERY_S = 0.2
-"""How often progress is shown while there is nothing to write."""
+"""Seconds between progress reports while there is nothing to write."""
 _GIVE_UP_AFTER = 3
 """Requests of one problem without an answer, each asked alone: then it is the problem and not a request."""
 _MOST_THREADS = 512
@@ -32,7 +32,7 @@ _MOST_THREADS = 512
 
 @dataclass(slots=True)
 class Judgement(Generic[Part]):
-    """A part on its way through the judge."""
+    """Part in the judge's queue."""
 
     part: Part
     requests: Sequence[JudgeRequest]
@@ -40,11 +40,11 @@ class Judgement(Generic[Part]):
     num_retried: int = 0
     """Requests asked again one by one, after a fault of ours."""
     fault: DojoError | None = None
-    """Why some request has no answer."""
+    """Error of a request without an answer."""
     begun: float = 0.0
     ended: float = 0.0
     evaluations: list[Evaluation | NotJudged | None] = field(default_factory=list)
-    """One a request; None where a fault of ours left no answer."""
+    """One per request; None where a fault of ours left no answer."""
 
 
 @dataclass(slots=True)
@@ -55,7 +55,8 @@ class _Asked:
     unanswered: Counter[str] = field(default_factory=Counter)
 
     def gives_up(self, problem: str) -> bool:
-        """Whether a few requests of a problem, each asked alone, got no answer, and none ever got one."""
+        """Return True if a few requests of a problem, each asked alone, got no answer, and none ever
+        got one."""
         return problem not in self.answered and self.unanswered[problem] >= _GIVE_UP_AFTER
 
 
@@ -71,7 +72,7 @@ def side_by_side(
     progress: Progress,
     total: int,
 ) -> list[Judgement[Part]]:
-    """Every part is written, judged and taken, over and over until `take` gives nothing more to write.
+    """Write, judge and take every part, over and over, until `take` has nothing more to write.
 
     `write` and `take` are called by this thread only; with `together`, `write` is called by a thread for each
     part. Without `overlap`, all parts write before any is judged. `total` is the number of requests to come,
@@ -84,9 +85,12 @@ def side_by_side(
     pool = ThreadPoolExecutor(num_threads, thread_name_prefix="judge")
 
     def show(label: str) -> None:
-        if any(not one.requests for one in under_way.values()):
+        if any(not judgement.requests for judgement in under_way.values()):
             label = "sample"  # the judge is not waited for while some still write
-        done = (len(one.requests) if label == "sample" else one.num_done for one in all_judgements)
+        done = (
+            len(judgement.requests) if label == "sample" else judgement.num_done
+            for judgement in all_judgements
+        )
         progress(label, sum(done), total)
 
     def work(judgement: Judgement[Part]) -> None:
@@ -121,9 +125,9 @@ def side_by_side(
 def seconds_judging(judgements: Sequence[Judgement[Part]]) -> float:
     """Wall clock in which at least one part was with the judge."""
     total, until = 0.0, 0.0
-    for one in sorted(judgements, key=lambda one: one.begun):
-        total += max(0.0, one.ended - max(one.begun, until))
-        until = max(until, one.ended)
+    for judgement in sorted(judgements, key=lambda judgement: judgement.begun):
+        total += max(0.0, judgement.ended - max(judgement.begun, until))
+        until = max(until, judgement.ended)
     return total
 
 
@@ -134,7 +138,7 @@ def _finished(
     everything: bool,
     look: Callable[[str], None],
 ) -> Iterator[Judgement[Part]]:
-    """What has been judged by now; with `block` at least one, with `everything` all of it."""
+    """Return the judgements finished by now; with `block` at least one, with `everything` all of them."""
     while under_way:
         finished = wait(under_way, _LOOK_EVERY_S if block else 0.0, FIRST_COMPLETED).done
         for future in sorted(finished, key=lambda future: under_way[future].ended):
@@ -167,7 +171,10 @@ def _judge(gym: Gym, judgement: Judgement[Part], asked: _Asked | None) -> None:
 
 
 def _ask_one_by_one(gym: Gym, judgement: Judgement[Part], asked: _Asked) -> None:
-    """Each request by itself, so that one which the gym cannot work on does not take the others along.
+    """Ask for each request by itself, so that one impossible request does not fail the others.
+
+    Where the first few of a problem get no answer and none gets one, the rest is skipped: each could cost the
+    lives of several judges.
 
     Where the first few of a problem get no answer and none gets one, the rest of it is not asked about: each
     of them could cost the lives of several judges.

@@ -42,7 +42,7 @@ _MODULES = frozenset({"Module", "object"})
 
 
 def parse_completion(text: str, finish_reason: str) -> Candidate | NoCandidate:
-    """The candidate in a completion, or precisely why there is none. Never raises."""
+    """Return the candidate in a completion, or the precise reason for none. Never raises."""
     is_cut = finish_reason == "length"
     thinking, answer = _split_thinking(text.replace("\r\n", "\n"), is_cut)
     if answer is None:
@@ -63,7 +63,7 @@ def parse_completion(text: str, finish_reason: str) -> Candidate | NoCandidate:
 
 
 def _split_thinking(text: str, is_cut: bool) -> tuple[str, str | None]:
-    """The thought and the answer; the answer is None when the text ends inside a thought."""
+    """Split off the thought; the answer is None when the text ends inside a thought."""
     thinking, answer = "", text
     closings = list(_THINK_CLOSE.finditer(text))
     if closings:
@@ -77,7 +77,7 @@ def _split_thinking(text: str, is_cut: bool) -> tuple[str, str | None]:
 
 
 def _kernel_source(answer: str, is_cut: bool) -> str | None:
-    """The text that the answer gives as its kernel, which may have a fault; None where it gives none."""
+    """Return the answer's kernel text, which may have a fault; None where there is none."""
     bodies = [_trimmed(body) for body in _BLOCK.findall(answer)]
     blocks = [piece for body in bodies for piece in _pieces_of(body)]
     source = _joined(blocks)
@@ -92,13 +92,13 @@ def _kernel_source(answer: str, is_cut: bool) -> str | None:
 
 
 def _pieces_of(body: str) -> list[str]:
-    """The body of a block, or the fenced blocks in it if it is not Python alone."""
+    """Return the body of a block, or the fenced blocks in it if it is not Python alone."""
     return [body] if _tree(body) is not None else _fenced(body, is_cut=False) or [body]
 
 
 def _fenced(text: str, is_cut: bool) -> list[str]:
-    """The Python in fenced blocks, without their indentation."""
-    found, position = [], 0
+    """Return the Python in fenced blocks, without their indentation."""
+    blocks, position = [], 0
     while opening := _FENCE.search(text, position):
         indent, fence, language = opening.groups()
         closes = re.compile(rf"^[ \t]*{fence[0]}{{{len(fence)},}}[ \t]*$", re.MULTILINE)
@@ -107,13 +107,13 @@ def _fenced(text: str, is_cut: bool) -> list[str]:
             break
         body = text[opening.end() + 1 : closing.start() if closing else len(text)]
         if (language.split() or [""])[0].lower() in _PYTHON_FENCES:
-            found.append(_trimmed(textwrap.dedent(body) if indent else body))
+            blocks.append(_trimmed(textwrap.dedent(body) if indent else body))
         position = closing.end() if closing else len(text)
-    return found
+    return blocks
 
 
 def _joined(pieces: list[str]) -> str | None:
-    """The last piece that binds `ModelNew`, with the pieces that define what it uses; else None."""
+    """Return the last piece that binds `ModelNew`, with the pieces that define its names; else None."""
     trees = [_tree(piece) for piece in pieces]
     last = next(
         (
@@ -144,7 +144,7 @@ def _tree(source: str) -> ast.Module | None:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """The statements of a module's scope, also under conditions and in `try`."""
+    """Yield the statements of a module's scope, also under conditions and in `try`."""
     for inner in ast.iter_child_nodes(node):
         yield inner
         if isinstance(inner, ast.If | ast.Try | ast.With | ast.ExceptHandler):
@@ -152,7 +152,7 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _defined(tree: ast.Module | None) -> set[str]:
-    """The names that a module binds in its own scope."""
+    """Return the names that a module binds in its own scope."""
     names: set[str] = set()
     for node in _statements(tree) if tree else ():
         match node:
@@ -169,7 +169,7 @@ def _defined(tree: ast.Module | None) -> set[str]:
 
 
 def _missing(tree: ast.Module | None) -> set[str]:
-    """The names that a module uses and binds nowhere."""
+    """Return the names that a module uses and binds nowhere."""
     used, bound = set(), _defined(tree) | set(dir(builtins))
     for node in ast.walk(tree) if tree else ():
         match node:
@@ -185,12 +185,12 @@ def _missing(tree: ast.Module | None) -> set[str]:
 
 
 def _trimmed(text: str) -> str:
-    """Without blank lines at the start and whitespace at the end: the form that candidates are named by."""
+    """Strip blank lines at the start and whitespace at the end: candidates are hashed in this form."""
     return re.sub(r"\A(?:[ \t]*\n)+", "", text).rstrip()
 
 
 def _fault(source: str) -> str | None:
-    """Why this source cannot be a candidate; None if it can."""
+    """Return the reason why this source cannot be a candidate; None if it can."""
     if not source:
         return "the <KERNEL> block is empty"
     if len(source) > MAX_SOURCE_CHARS:

@@ -51,7 +51,7 @@ _RANK = {
 
 @dataclass(frozen=True)
 class Wording:
-    """The texts of one template; `$name` marks what is filled in."""
+    """Texts of one template; `$name` marks a placeholder."""
 
     system: str
     exemplar: str
@@ -61,12 +61,12 @@ class Wording:
     no_candidate: str
     too_long: str
     summary: str
-    """What asks for a summary, where later prompts show those."""
+    """Request for a summary, where later prompts show summaries."""
 
 
 @dataclass(frozen=True)
 class _Contents:
-    """What a prompt shows; the budget takes from it until it fits."""
+    """Contents of a prompt; the budget removes some until it fits."""
 
     exemplars: tuple[Exemplar, ...]
     attempts: tuple[Turn, ...]
@@ -96,7 +96,7 @@ def build_prompt(
 
 
 def format_completion(thinking: str, source: str) -> str:
-    """The exact text of a good answer: what the cold start teaches, and what `parse_completion` reads."""
+    """Return the exact text of a good answer: the cold start's target, readable by `parse_completion`."""
     return f"<think>\n{thinking.strip()}\n</think>\n{_kernel_block(source)}"
 
 
@@ -106,7 +106,7 @@ def _template(config: RolloutConfig) -> str:
 
 @cache
 def load_wording(template: str) -> Wording:
-    """The wording under `data/prompts/`."""
+    """Load the wording under `data/prompts/`."""
     with (_FOLDER / f"{template}.toml").open("rb") as file:
         texts = tomllib.load(file)
     return Wording(**{name: text.strip("\n") for name, text in texts.items()})
@@ -136,7 +136,7 @@ def _render(problem: Problem, contents: _Contents, config: RolloutConfig) -> tup
 
 
 def _dtype(problem: Problem) -> str:
-    """What the floating-point inputs and weights are, in words."""
+    """Name the type of the floating-point inputs and weights."""
     return problem.precision if problem.precision != "own" else "float32 where it names none"
 
 
@@ -160,7 +160,7 @@ def _affordable(
     config: RolloutConfig,
     count_tokens: Callable[[str], int],
 ) -> tuple[Exemplar, ...]:
-    """The nearest exemplars that fit into `config.exemplar_budget`; one too long is passed over."""
+    """Return the nearest exemplars that fit into `config.exemplar_budget`; one too long is passed over."""
     if config.exemplar_budget is None:
         return tuple(exemplars)
     wording, left, taken = load_wording(_template(config)), config.exemplar_budget, []
@@ -184,20 +184,20 @@ def _answer(turn: Turn, wording: Wording, shown: bool, thoughts: Thoughts) -> st
 
 
 def _summary(text: str) -> str:
-    """What the policy wrote about its last attempt, cut to its length; empty when it wrote nothing."""
-    found = _SUMMARY.findall(text)
-    return found[-1].strip()[:MAX_SUMMARY_CHARS].strip() if found else ""
+    """Return the policy's summary of its last attempt, cut to its length; empty when it wrote nothing."""
+    summaries = _SUMMARY.findall(text)
+    return summaries[-1].strip()[:MAX_SUMMARY_CHARS].strip() if summaries else ""
 
 
 def _why(problem: Problem, exemplar: Exemplar) -> str:
-    """One line on why this exemplar is shown, from what is known of it."""
+    """Return one line on the choice of this exemplar, from known facts about it."""
     family = f" ({exemplar.family})" * bool(exemplar.family)
     reasons = [f"one of the nearest references in the corpus{family}"]
     return "; ".join([*reasons, *reasons_for(problem.source, exemplar)])
 
 
 def _with_less(contents: _Contents) -> _Contents | None:
-    """The contents with the least useful thing left out; None when only the problem is left."""
+    """Return the contents without the least useful item; None when only the problem is left."""
     attempts = contents.attempts
     best = max(attempts, key=_goodness, default=None)
     for index, turn in enumerate(attempts[:-1]):

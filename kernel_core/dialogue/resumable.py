@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from kernel_core.batches import Batch, EachBatch, in_order
 from kernel_core.config import BestOfNConfig, EvaluateConfig, RolloutConfig
-from kernel_core.dialogue.answers import Answer, KeptAnswers
+from kernel_core.dialogue.answers import KeptAnswer, KeptAnswers
 from kernel_core.dialogue.episode import next_turn
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.rollout import roll_out, seed_of
-from kernel_core.dialogue.turns import Completion, Group, Trajectory, Turn
+from kernel_core.dialogue.turns import Completion, Trajectory, TrajectoryGroup, Turn
 from kernel_core.errors import ConfigError, Corrupt
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.policy.protocol import Policy
@@ -32,8 +32,8 @@ CPU_CONVERSATIONS = 16
 """Conversations of a part on a CPU, where a part is minutes and larger batches sample little faster."""
 
 
-class Judged(Record):
-    """What the judge found about a problem's conversations."""
+class JudgedProblem(Record):
+    """Evaluations of a problem's conversations."""
 
     problem_id: str
     conversations: tuple[tuple[Evaluation, ...], ...] = ()
@@ -43,10 +43,10 @@ class Judged(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Conversations:
-    """The groups of all problems, in order, and the files that hold them."""
+class JudgedConversations:
+    """Groups of all problems, in order, and the files that hold them."""
 
-    groups: list[Group]
+    groups: list[TrajectoryGroup]
     files: dict[str, str]
     """Name and SHA-256 of the answers and of each part's evaluations."""
     kept: KeptAnswers
@@ -65,7 +65,7 @@ def digest_of_stage(
 
 
 def finished(store: Store, kind: str, digest: str) -> bool:
-    """Whether the folder holds this stage's result; that of other settings is a `ConfigError`."""
+    """Return True if the folder holds this stage's result; that of other settings is a `ConfigError`."""
     if not store.sealed():
         return False
     if store.open_sealed(kind).meta.get("digest") != digest:
@@ -100,7 +100,7 @@ def converse(
     store: Store,
     progress: Progress = silent,
     each: EachBatch = in_order,
-) -> Conversations:
+) -> JudgedConversations:
     """Hold `samples` conversations a problem; parts that the store already has are read, not held again.
 
     `digests` are those of the answers and of the stage. `each` works on the parts that are left. They go one
@@ -108,7 +108,7 @@ def converse(
     """
     kept = KeptAnswers(store, digests[0])
 
-    def hold(asked: Sequence[Problem]) -> list[Judged]:
+    def hold(asked: Sequence[Problem]) -> list[JudgedProblem]:
         held = roll_out(
             policy,
             gym,
@@ -140,7 +140,7 @@ def judge_again(
     store: Store,
     progress: Progress = silent,
     each: EachBatch = in_order,
-) -> Conversations:
+) -> JudgedConversations:
     """Judge the kept answers to `problems`, the first `turns` of each sample, as they were written.
 
     No policy is asked. Inputs are those of the first judging, which `seed` fixes. Every problem needs an
@@ -151,8 +151,8 @@ def judge_again(
         for problem_id, samples in _samples_of(kept, problems).items()
     }
 
-    def judge(asked: Sequence[Problem]) -> list[Judged]:
-        answers = [[answer for sample in by_problem[one.id] for answer in sample] for one in asked]
+    def judge(asked: Sequence[Problem]) -> list[JudgedProblem]:
+        answers = [[answer for sample in by_problem[problem.id] for answer in sample] for problem in asked]
         requests = [
             JudgeRequest(
                 problem=problem,
@@ -165,13 +165,17 @@ def judge_again(
         outcomes = iter(gym.judge(requests, progress))
         judged = []
         for problem in asked:
-            found = [[next(outcomes) for _ in sample] for sample in by_problem[problem.id]]
-            reasons = [one.reason for sample in found for one in sample if isinstance(one, NotJudged)]
-            evaluations = [[one for one in sample if isinstance(one, Evaluation)] for sample in found]
+            by_sample = [[next(outcomes) for _ in sample] for sample in by_problem[problem.id]]
+            reasons = [
+                outcome.reason for sample in by_sample for outcome in sample if isinstance(outcome, NotJudged)
+            ]
+            evaluations = [
+                [outcome for outcome in sample if isinstance(outcome, Evaluation)] for sample in by_sample
+            ]
             judged.append(
-                Judged(problem_id=problem.id, not_judged=reasons[0])
+                JudgedProblem(problem_id=problem.id, not_judged=reasons[0])
                 if reasons
-                else Judged(problem_id=problem.id, conversations=tuple(map(tuple, evaluations)))
+                else JudgedProblem(problem_id=problem.id, conversations=tuple(map(tuple, evaluations)))
             )
         return judged
 
@@ -183,13 +187,13 @@ def judge_again(
 def _in_parts(
     problems: Sequence[Problem],
     size: int,
-    judge: Callable[[Sequence[Problem]], list[Judged]],
+    judge: Callable[[Sequence[Problem]], list[JudgedProblem]],
     kept: KeptAnswers,
     digest: str,
     store: Store,
     progress: Progress,
     each: EachBatch,
-) -> Conversations:
+) -> JudgedConversations:
     """Call `judge` for each part without a file, write the file, and read all of them."""
     total = len(problems)
     parts = {
@@ -208,43 +212,47 @@ def _in_parts(
 
     each([part for name, part in parts.items() if not store.exists(name)], hold, at_once=False)
     samples = _samples_of(kept, problems)
-    groups: list[Group] = []
+    groups: list[TrajectoryGroup] = []
     files: dict[str, str] = {}
     for name, part in parts.items():
         data, asked = store.read(name), problems[part.start : part.end]
         judged = _decode(data, store.path(name), [problem.id for problem in asked])
-        for problem, one in zip(asked, judged, strict=True):
-            groups.append(_group(problem, one, samples[problem.id]))
+        for problem, result in zip(asked, judged, strict=True):
+            groups.append(_group(problem, result, samples[problem.id]))
         files[name] = hashlib.sha256(data).hexdigest()
     progress("problems", done=total, total=total)
-    return Conversations(groups=groups, files=files, kept=kept)
+    return JudgedConversations(groups=groups, files=files, kept=kept)
 
 
-def _samples_of(kept: KeptAnswers, problems: Sequence[Problem]) -> dict[str, list[list[Answer]]]:
-    """The answers to each problem: samples, and the turns of each."""
-    found: dict[str, dict[int, list[Answer]]] = {problem.id: {} for problem in problems}
+def _samples_of(kept: KeptAnswers, problems: Sequence[Problem]) -> dict[str, list[list[KeptAnswer]]]:
+    """Return the answers to each problem: samples, and the turns of each."""
+    by_problem: dict[str, dict[int, list[KeptAnswer]]] = {problem.id: {} for problem in problems}
     sources = {problem.id: problem.sha256 for problem in problems}
     for answer in kept.in_order():
-        if answer.problem_id not in found:
+        if answer.problem_id not in by_problem:
             continue
         if answer.problem_sha256 != sources[answer.problem_id]:
             raise ConfigError(
                 f"problem {answer.problem_id} is another one now than when it was answered; "
                 "judge with the problems of that time, or leave it out"
             )
-        found[answer.problem_id].setdefault(answer.sample, []).append(answer)
-    return {problem_id: list(samples.values()) for problem_id, samples in found.items()}
+        by_problem[answer.problem_id].setdefault(answer.sample, []).append(answer)
+    return {problem_id: list(samples.values()) for problem_id, samples in by_problem.items()}
 
 
-def _judged(group: Group) -> Judged:
+def _judged(group: TrajectoryGroup) -> JudgedProblem:
     conversations = tuple(
         tuple(turn.evaluation for turn in trajectory.turns) for trajectory in group.trajectories
     )
-    return Judged(problem_id=group.problem_id, conversations=conversations, not_judged=group.not_judged)
+    return JudgedProblem(
+        problem_id=group.problem_id, conversations=conversations, not_judged=group.not_judged
+    )
 
 
-def _group(problem: Problem, judged: Judged, samples: Sequence[Sequence[Answer]]) -> Group:
-    """The conversations of a problem from its answers and their evaluations.
+def _group(
+    problem: Problem, judged: JudgedProblem, samples: Sequence[Sequence[KeptAnswer]]
+) -> TrajectoryGroup:
+    """Build the conversations of a problem from its answers and their evaluations.
 
     Answers without an evaluation are left out: turns after the end of a conversation judged otherwise.
     """
@@ -271,29 +279,31 @@ def _group(problem: Problem, judged: Judged, samples: Sequence[Sequence[Answer]]
             )
             turns.append(turn)
         trajectories.append(Trajectory(problem_id=problem.id, turns=tuple(turns)))
-    return Group(problem_id=problem.id, trajectories=tuple(trajectories), not_judged=judged.not_judged)
+    return TrajectoryGroup(
+        problem_id=problem.id, trajectories=tuple(trajectories), not_judged=judged.not_judged
+    )
 
 
-def _in_words(judged: Sequence[Judged]) -> str:
-    """How many problems have a correct answer, and which have none."""
+def _in_words(judged: Sequence[JudgedProblem]) -> str:
+    """Return the number of problems with a correct answer, and the ids of those without."""
     unsolved = [
-        one.problem_id
-        for one in judged
-        if not any(evaluation.correct for turns in one.conversations for evaluation in turns)
+        result.problem_id
+        for result in judged
+        if not any(evaluation.correct for turns in result.conversations for evaluation in turns)
     ]
     left = f"; not: {', '.join(unsolved)}" if unsolved else ""
     return f"{len(judged) - len(unsolved)} of {len(judged)} problems solved{left}."
 
 
-def _encode(judged: Sequence[Judged]) -> bytes:
-    return b"[" + b",\n".join(one.model_dump_json().encode() for one in judged) + b"]\n"
+def _encode(judged: Sequence[JudgedProblem]) -> bytes:
+    return b"[" + b",\n".join(result.model_dump_json().encode() for result in judged) + b"]\n"
 
 
-def _decode(data: bytes, path: str, problem_ids: list[str]) -> list[Judged]:
+def _decode(data: bytes, path: str, problem_ids: list[str]) -> list[JudgedProblem]:
     try:
-        judged = [Judged.model_validate(one) for one in json.loads(data)]
+        judged = [JudgedProblem.model_validate(record) for record in json.loads(data)]
     except ValueError as error:
         raise Corrupt(f"{path} does not hold evaluations; remove it and run again") from error
-    if [one.problem_id for one in judged] != problem_ids:
+    if [result.problem_id for result in judged] != problem_ids:
         raise Corrupt(f"{path} holds other problems than expected; remove it and run again")
     return judged

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kernel_core.config import RolloutConfig
-from kernel_core.dialogue.answers import Answer, KeptAnswers, prompt_hash
+from kernel_core.dialogue.answers import KeptAnswer, KeptAnswers, prompt_hash
 from kernel_core.dialogue.episode import is_over, next_turn
 from kernel_core.dialogue.overlap import Judgement, seconds_judging, side_by_side
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt
-from kernel_core.dialogue.turns import Completion, Group, Trajectory, Turn
+from kernel_core.dialogue.turns import Completion, Trajectory, TrajectoryGroup, Turn
 from kernel_core.errors import ConfigError, GymUnavailable
 from kernel_core.gym.contract.requests import Compared, Gym, JudgeRequest
 from kernel_core.policy.protocol import Message, Policy, Sample
@@ -31,10 +31,10 @@ TurnKey = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Rollouts:
-    """The groups of one step, and what was sampled for each turn (token ids and log-probabilities)."""
+    """Groups of one step, with the sample of each turn (token ids and log-probabilities)."""
 
-    groups: list[Group]
-    """One a problem, in order."""
+    groups: list[TrajectoryGroup]
+    """One per problem, in order."""
     samples: dict[TurnKey, Sample]
     num_left_out: int = 0
     """Conversations that are in no group because a turn of theirs has no evaluation."""
@@ -54,13 +54,13 @@ class Rollouts:
 
 
 @dataclass(slots=True)
-class _Conversation:
+class _OpenConversation:
     problem: Problem
     trajectory: int
     exemplars: tuple[Exemplar, ...]
     turns: list[Turn] = field(default_factory=list)
     left_out: bool = False
-    """A turn has no evaluation: by a fault of ours, or because of its problem."""
+    """True if a turn has no evaluation: by a fault of ours, or because of its problem."""
     not_judged: str = ""
     """Reason why its problem is none on the judge's device."""
 
@@ -71,10 +71,10 @@ class _Conversation:
 
 
 @dataclass(slots=True)
-class _Part:
+class _RolloutPart:
     """Conversations that write together, and what they wrote in the turn under way."""
 
-    conversations: list[_Conversation]
+    conversations: list[_OpenConversation]
     messages: list[tuple[Message, ...]] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     candidates: list[Candidate | NoCandidate] = field(default_factory=list)
@@ -109,7 +109,7 @@ def roll_out(
     _refuse_repeated(problems)
     exemplars = _retrieve(retriever, problems, config.exemplars)
     conversations = [
-        _Conversation(problem, trajectory, shown)
+        _OpenConversation(problem, trajectory, shown)
         for problem, shown in zip(problems, exemplars, strict=True)
         for trajectory in range(group_size)
     ]
@@ -133,13 +133,14 @@ def roll_out(
 
 def _rollouts(
     problems: Sequence[Problem],
-    conversations: Sequence[_Conversation],
-    judgements: Sequence[Judgement[_Part]],
+    conversations: Sequence[_OpenConversation],
+    judgements: Sequence[Judgement[_RolloutPart]],
     samples: dict[TurnKey, Sample],
 ) -> Rollouts:
-    """The groups and counts of finished conversations; `GymUnavailable` where a fault left none of them."""
-    if any(one.fault for one in judgements) and all(c.left_out for c in conversations):
-        fault = next(one.fault for one in reversed(judgements) if one.fault is not None)
+    """Return the groups and counts of finished conversations; raise `GymUnavailable` where a fault left
+    none."""
+    if any(judgement.fault for judgement in judgements) and all(c.left_out for c in conversations):
+        fault = next(judgement.fault for judgement in reversed(judgements) if judgement.fault is not None)
         raise GymUnavailable(
             f"the gym left every one of {len(conversations)} conversations without an answer; last: {fault}"
         ) from fault
@@ -147,7 +148,7 @@ def _rollouts(
         groups=_grouped(problems, conversations),
         samples=samples,
         num_left_out=sum(c.left_out for c in conversations),
-        num_retried=sum(one.num_retried for one in judgements),
+        num_retried=sum(judgement.num_retried for judgement in judgements),
         num_judged=sum(len(c.turns) for c in conversations),
         seconds_judging=seconds_judging(judgements),
     )
@@ -155,7 +156,7 @@ def _rollouts(
 
 @dataclass(slots=True)
 class _Round:
-    """How parts write and what becomes of their judgements."""
+    """Writes the turns of parts and takes their judgements."""
 
     policy: Policy
     config: RolloutConfig
@@ -165,8 +166,8 @@ class _Round:
     kept: KeptAnswers | None
     samples: dict[TurnKey, Sample] = field(default_factory=dict)
 
-    def write(self, part: _Part) -> list[JudgeRequest]:
-        """The next turn of a part's conversations, as requests."""
+    def write(self, part: _RolloutPart) -> list[JudgeRequest]:
+        """Write the next turn of a part's conversations, as requests."""
         part.messages = [
             build_prompt(c.problem, c.exemplars, c.turns, self.config, self.policy.count_tokens)
             for c in part.conversations
@@ -185,8 +186,9 @@ class _Round:
             for c, candidate in zip(part.conversations, part.candidates, strict=True)
         ]
 
-    def _sampled(self, part: _Part) -> list[Sample]:
-        """A sample a conversation: the kept answer to the same prompt, else a new one, which is then kept."""
+    def _sampled(self, part: _RolloutPart) -> list[Sample]:
+        """Return a sample per conversation: the kept answer to the same prompt, else a new one, which
+        is then kept."""
         asked = list(zip(part.conversations, part.messages, strict=True))
         known: list[Sample | None] = [None] * len(asked)
         if self.kept is not None:
@@ -208,7 +210,7 @@ class _Round:
                 known[at] = sample
         return [sample for sample in known if sample is not None]
 
-    def take(self, judgement: Judgement[_Part]) -> _Part | None:
+    def take(self, judgement: Judgement[_RolloutPart]) -> _RolloutPart | None:
         """Add the judged turns to their conversations; gives the part that writes another, if one does."""
         part = judgement.part
         for c, messages, sample, candidate, evaluation in zip(
@@ -227,23 +229,25 @@ class _Round:
             else:
                 c.turns.append(_turn(c, messages, sample, candidate, evaluation))
         going_on = [c for c in part.conversations if not (c.left_out or is_over(c.turns, self.config))]
-        return _Part(going_on) if going_on else None
+        return _RolloutPart(going_on) if going_on else None
 
 
 def seed_of(*parts: int | str) -> int:
-    """A 63-bit seed from what it belongs to; stable over processes and Python versions."""
+    """Derive a 63-bit seed from these parts; stable over processes and Python versions."""
     text = "/".join(str(part) for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-def _parts(conversations: Sequence[_Conversation], group_size: int, batch_size: int) -> list[_Part]:
-    """As many whole groups as fit into a batch; a group that is larger than one is cut."""
+def _parts(
+    conversations: Sequence[_OpenConversation], group_size: int, batch_size: int
+) -> list[_RolloutPart]:
+    """Pack as many whole groups as fit into a batch; a group that is larger than one is cut."""
     size = max(1, batch_size // group_size) * group_size if group_size <= batch_size else batch_size
-    return [_Part(list(conversations[i : i + size])) for i in range(0, len(conversations), size)]
+    return [_RolloutPart(list(conversations[i : i + size])) for i in range(0, len(conversations), size)]
 
 
 def _turn(
-    conversation: _Conversation,
+    conversation: _OpenConversation,
     messages: tuple[Message, ...],
     sample: Sample,
     candidate: Candidate | NoCandidate,
@@ -267,9 +271,11 @@ def _turn(
     )
 
 
-def _answer(conversation: _Conversation, messages: tuple[Message, ...], sample: Sample, seed: int) -> Answer:
+def _answer(
+    conversation: _OpenConversation, messages: tuple[Message, ...], sample: Sample, seed: int
+) -> KeptAnswer:
     problem_id, trajectory, turn = conversation.key
-    return Answer(
+    return KeptAnswer(
         problem_id=problem_id,
         problem_sha256=conversation.problem.sha256,
         sample=trajectory,
@@ -290,11 +296,13 @@ def _retrieve(
 ) -> list[tuple[Exemplar, ...]]:
     if retriever is None or count == 0 or not problems:
         return [() for _ in problems]
-    found = retriever.search_many(problems, count)
-    return [tuple(neighbour.exemplar for neighbour in neighbours) for neighbours in found]
+    matches = retriever.search_many(problems, count)
+    return [tuple(neighbour.exemplar for neighbour in neighbours) for neighbours in matches]
 
 
-def _grouped(problems: Sequence[Problem], conversations: Sequence[_Conversation]) -> list[Group]:
+def _grouped(
+    problems: Sequence[Problem], conversations: Sequence[_OpenConversation]
+) -> list[TrajectoryGroup]:
     trajectories: dict[str, list[Trajectory]] = {problem.id: [] for problem in problems}
     reasons: dict[str, str] = {}
     for c in conversations:
@@ -303,7 +311,7 @@ def _grouped(problems: Sequence[Problem], conversations: Sequence[_Conversation]
         if not c.left_out:
             trajectories[c.problem.id].append(Trajectory(problem_id=c.problem.id, turns=tuple(c.turns)))
     return [
-        Group(
+        TrajectoryGroup(
             problem_id=id_,
             trajectories=() if id_ in reasons else tuple(known),
             not_judged=reasons.get(id_, ""),

@@ -10,7 +10,7 @@ from kernel_core.records import Candidate, Evaluation, NoCandidate, Record
 
 
 class Completion(Record):
-    """What the policy wrote. Text travels; token arrays stay in the store under these references."""
+    """Answer of the policy. Text travels; token arrays stay in the store under these references."""
 
     text: str
     token_ids_ref: str | None = None
@@ -29,13 +29,13 @@ class Turn(Record):
     index: int
     """0 for the first turn of a conversation."""
     messages: tuple[dict[str, str], ...]
-    """The prompt as chat messages: `role` and `content`."""
+    """Prompt as chat messages: `role` and `content`."""
     exemplar_ids: tuple[str, ...] = ()
     completion: Completion
     candidate: Candidate | NoCandidate = Field(discriminator="kind")
     evaluation: Evaluation
     repeats_earlier: bool = False
-    """The same candidate was handed in earlier in this trajectory: it earns nothing again."""
+    """True if the trajectory has the same candidate already: it earns nothing again."""
 
 
 class Trajectory(Record):
@@ -45,7 +45,7 @@ class Trajectory(Record):
     turns: tuple[Turn, ...]
 
 
-class Group(Record):
+class TrajectoryGroup(Record):
     """The trajectories of one problem in one step."""
 
     problem_id: str

@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from kernel_core.dialogue.turns import Group
+from kernel_core.dialogue.turns import TrajectoryGroup
 from kernel_core.errors import NotFound
 from kernel_core.evaluation.statistics import Estimate, geometric_mean, pass_at_k, share
 from kernel_core.evaluation.work import Work, work_of
@@ -233,7 +233,7 @@ def own_share_of(evaluation: Evaluation) -> float | None:
     return evaluation.traffic.own_share if evaluation.traffic is not None else None
 
 
-def outcomes_of(problem: Problem, group: Group) -> ProblemOutcomes:
+def outcomes_of(problem: Problem, group: TrajectoryGroup) -> ProblemOutcomes:
     """Every sample of a problem from the group of its conversations."""
     return ProblemOutcomes(
         problem_id=problem.id,

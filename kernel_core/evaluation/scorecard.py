@@ -14,14 +14,14 @@ from kernel_core.batches import EachBatch, in_order
 from kernel_core.config import EvaluateConfig
 from kernel_core.dialogue.answers import PIECES, KeptAnswers
 from kernel_core.dialogue.resumable import (
-    Conversations,
+    JudgedConversations,
     converse,
     digest_of_answers,
     digest_of_stage,
     finished,
     judge_again,
 )
-from kernel_core.dialogue.turns import Group
+from kernel_core.dialogue.turns import TrajectoryGroup
 from kernel_core.errors import ConfigError, Corrupt
 from kernel_core.evaluation.comparison import Comparison, compare
 from kernel_core.evaluation.metrics import Conditions, Scorecard, make_scorecard, outcomes_of
@@ -163,7 +163,7 @@ def _sealed(
     config: EvaluateConfig,
     conditions: Conditions,
     problems: Sequence[Problem],
-    held: Conversations,
+    held: JudgedConversations,
     digest: str,
     store: Store,
 ) -> Scorecard:
@@ -197,7 +197,7 @@ def load_scorecard(store: Store) -> Scorecard:
 
 
 def _write(
-    card: Scorecard, problems: Sequence[Problem], groups: Sequence[Group], store: Store
+    card: Scorecard, problems: Sequence[Problem], groups: Sequence[TrajectoryGroup], store: Store
 ) -> dict[str, str]:
     """Every file of the scorecard but its manifest; gives their SHA-256."""
     # Only writing a scorecard draws plots; reading one does not import matplotlib.

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kernel_core.dialogue.turns import Group, Turn
+from kernel_core.dialogue.turns import TrajectoryGroup, Turn
 from kernel_core.evaluation.metrics import (
     SIDE_BY_SIDE,
     Scorecard,
@@ -110,7 +110,7 @@ def parquet(rows: Sequence[Row], schema: pa.Schema) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def turn_rows(problems: Sequence[Problem], groups: Sequence[Group], kind: SpeedKind) -> list[Row]:
+def turn_rows(problems: Sequence[Problem], groups: Sequence[TrajectoryGroup], kind: SpeedKind) -> list[Row]:
     """One row a turn, in order of problem, sample and turn."""
     rows: list[Row] = []
     for problem, group in zip(problems, groups, strict=True):
@@ -259,7 +259,9 @@ def family_rows(card: Scorecard) -> list[Row]:
     ]
 
 
-def kernelbench_results(problems: Sequence[Problem], groups: Sequence[Group]) -> dict[str, list[Row]]:
+def kernelbench_results(
+    problems: Sequence[Problem], groups: Sequence[TrajectoryGroup]
+) -> dict[str, list[Row]]:
     """`{problem id: samples}` with KernelBench's keys and values, and our own keys beside them.
 
     A sample is a conversation's last turn. KernelBench's ids are numbers within a level; ours are unique.

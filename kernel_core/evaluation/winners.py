@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 
 from kernel_core.dialogue.rollout import seed_of
-from kernel_core.dialogue.turns import Group, Turn
+from kernel_core.dialogue.turns import TrajectoryGroup, Turn
 from kernel_core.evaluation.metrics import SpeedKind, outcome_of
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.records import Candidate, Evaluation, Problem, Record, Verdict
@@ -81,7 +81,7 @@ class Selected(Record):
         return f"{self.problem_id}: a winner{speedup}."
 
 
-def select(problem: Problem, group: Group, gym: Gym, kind: SpeedKind, seed: int) -> Selected:
+def select(problem: Problem, group: TrajectoryGroup, gym: Gym, kind: SpeedKind, seed: int) -> Selected:
     """The winner among one problem's conversations, if any candidate stands a second judgement."""
     turns = [turn for trajectory in group.trajectories for turn in trajectory.turns]
     ranking = rank(turns, kind)

@@ -21,14 +21,17 @@ DEADLINE_S = 30.0
 
 
 class Trials:
-    """A warm process that forks one caged child a request. Open it with `open_trials`."""
+    """Warm process that forks one caged child per request. Open it with `open_trials`."""
 
     def __init__(self, server: fork_server.ForkServer, base: str) -> None:
         self._server = server
         self._base = base
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The child's answer; `reason` in it says why there is no problem. Threads may share this."""
+        """Return the child's answer; `reason` in it explains why there is no problem.
+
+        Threads may share this.
+        """
         with cage_folder(self._base) as (folder, user_id):
             cage = Cage(
                 folder=folder,

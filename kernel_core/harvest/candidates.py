@@ -1,4 +1,4 @@
-"""What is tried of a package: each definition that can be written out, with trials of sizes and inputs."""
+"""Candidates of a package: each definition that can be written out, with trials of sizes and inputs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernel_core.harvest.extract import Extract, Refused, extract, is_module_class
+from kernel_core.harvest.extract import Extract, ExtractionRefused, extract, is_module_class
 from kernel_core.harvest.packages import Library, Package
 from kernel_core.harvest.problem_text import Body, body_of
 from kernel_core.harvest.shapes import ladder
-from kernel_core.harvest.values import Setting, Value, settings
+from kernel_core.harvest.values import ArgumentValue, DimensionSetting, settings
 from kernel_core.records import Constant
 
 NUM_VARIANTS = 2
@@ -23,8 +23,8 @@ _EQUAL_WIDTHS = (256, 384, 512, 768)
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A definition that may become problems."""
+class HarvestCandidate:
+    """Definition that may become problems."""
 
     package: Package
     qualified_name: str
@@ -34,8 +34,8 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Dropped:
-    """A definition that does not, and why."""
+class DroppedCandidate:
+    """Definition that does not, and the reason."""
 
     package: str
     qualified_name: str
@@ -43,8 +43,8 @@ class Dropped:
     reason: str
 
 
-def candidates_of(library: Library) -> Iterator[Candidate | Dropped]:
-    """Every module class and function of a package, once: re-exports are the same definition."""
+def candidates_of(library: Library) -> Iterator[HarvestCandidate | DroppedCandidate]:
+    """Yield every module class and function of a package, once: re-exports are the same definition."""
     for name in library.names():
         module = library.module(name)
         if module is None:
@@ -57,15 +57,15 @@ def candidates_of(library: Library) -> Iterator[Candidate | Dropped]:
             try:
                 made = extract(library, name, bound)
                 body = body_of(made, random.Random(qualified))
-            except Refused as refused:
+            except ExtractionRefused as refused:
                 kind = "class" if is_class else "function"
-                yield Dropped(library.package.name, qualified, kind, str(refused))
+                yield DroppedCandidate(library.package.name, qualified, kind, str(refused))
                 continue
-            yield Candidate(library.package, qualified, made, body, module.copyright)
+            yield HarvestCandidate(library.package, qualified, made, body, module.copyright)
 
 
 def request_of(body: Body, seed: str) -> dict[str, Any]:
-    """The trials of a definition, for the caged process."""
+    """Build the trials of a definition, for the caged process."""
     rng = random.Random(seed)
     trials = []
     for setting in settings(rng):
@@ -80,14 +80,16 @@ def request_of(body: Body, seed: str) -> dict[str, Any]:
     }
 
 
-def _trial(body: Body, inputs: Sequence[str], setting: Setting, rng: random.Random) -> dict[str, Any] | None:
+def _trial(
+    body: Body, inputs: Sequence[str], setting: DimensionSetting, rng: random.Random
+) -> dict[str, Any] | None:
     vocabulary = next(
-        (one.name for one in body.values if "VOCAB" in one.name or "EMBEDDINGS" in one.name), None
+        (value.name for value in body.values if "VOCAB" in value.name or "EMBEDDINGS" in value.name), None
     )
-    if any("VOCAB" in one for one in inputs):
+    if any("VOCAB" in expression for expression in inputs):
         if vocabulary is None:
             return None
-        inputs = [one.replace("VOCAB,", f"{vocabulary},") for one in inputs]
+        inputs = [expression.replace("VOCAB,", f"{vocabulary},") for expression in inputs]
     named = set(re.findall(r"\w+", " ".join((*inputs, *body.init))))
     own = {value.name for value in body.values}
     free = [name for name in (*setting.small, "HEADS", "HEAD_DIM") if name not in own and name in named]
@@ -110,8 +112,8 @@ def _trial(body: Body, inputs: Sequence[str], setting: Setting, rng: random.Rand
     }
 
 
-def _constants(values: Sequence[Value], width: int) -> dict[str, Constant]:
-    """The large values; with a width, all channels are as wide and heads share it."""
+def _constants(values: Sequence[ArgumentValue], width: int) -> dict[str, Constant]:
+    """Return the large values; with a width, all channels are as wide and heads share it."""
     constants = {value.name: value.large for value in values}
     if not width:
         return constants

@@ -1,4 +1,4 @@
-"""A definition of a package without what a problem has no use for.
+"""Cleaning of a package's definition: parts that a problem does not need are removed.
 
 Decorators of the package, annotations of its types, long docstrings, logging, checks of arguments, and
 branches for scripting and export go. Dropout and in-place writes are turned off: a problem computes the same
@@ -42,7 +42,7 @@ _DROPOUT = re.compile(r"drop|prob$", re.IGNORECASE)
 
 
 def cleaned(node: ast.stmt) -> ast.stmt:
-    """A cleaned copy of a top-level definition."""
+    """Return a cleaned copy of a top-level definition."""
     result = _Cleaner(ast.unparse(node)).visit(copy.deepcopy(node))
     if isinstance(result, ast.ClassDef):
         _drop_unused_methods(result)
@@ -77,12 +77,12 @@ class _Cleaner(ast.NodeTransformer):
         if ast.get_docstring(node) is not None:
             node.body = node.body[1:]
         self.generic_visit(node)
-        node.decorator_list = [one for one in node.decorator_list if _is_kept(one)]
+        node.decorator_list = [decorator for decorator in node.decorator_list if _is_kept(decorator)]
         node.returns = _plain(node.returns)
         every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        for one in (*every, node.args.vararg, node.args.kwarg):
-            if one is not None:
-                one.annotation = _plain(one.annotation)
+        for argument in (*every, node.args.vararg, node.args.kwarg):
+            if argument is not None:
+                argument.annotation = _plain(argument.annotation)
         _tame_defaults(node)
         node.body = node.body or [ast.Pass()]
         return node
@@ -136,13 +136,13 @@ class _Cleaner(ast.NodeTransformer):
         self.generic_visit(node)
         deciding = isinstance(node.op, ast.Or)
         values: list[ast.expr] = []
-        for one in node.values:
-            if isinstance(one, ast.Constant) and isinstance(one.value, bool):
-                if one.value is deciding:
-                    values.append(one)
+        for value in node.values:
+            if isinstance(value, ast.Constant) and isinstance(value.value, bool):
+                if value.value is deciding:
+                    values.append(value)
                     break
                 continue
-            values.append(one)
+            values.append(value)
         if not values:
             return ast.Constant(not deciding)
         node.values = values
@@ -187,7 +187,7 @@ class _Cleaner(ast.NodeTransformer):
 
 
 def _only_raises(body: Sequence[ast.stmt]) -> bool:
-    return bool(body) and all(isinstance(one, ast.Raise) for one in body)
+    return bool(body) and all(isinstance(statement, ast.Raise) for statement in body)
 
 
 def _is_kept(decorator: ast.expr) -> bool:
@@ -233,20 +233,25 @@ def _tame(name: str, default: ast.expr) -> ast.expr:
 
 
 def _drop_unused_methods(node: ast.ClassDef) -> None:
-    """Without methods that neither constructor nor `forward` reach; kept whole below a base that may call."""
+    """Remove methods that neither constructor nor `forward` reach; keep all below a base that may call
+    them."""
     if not _own_bases(node.bases):
         return
-    methods = {one.name: one for one in node.body if isinstance(one, ast.FunctionDef)}
+    methods = {statement.name: statement for statement in node.body if isinstance(statement, ast.FunctionDef)}
     reached = {name for name in methods if name == "forward" or name.startswith("__")}
     waiting: list[ast.AST] = [methods[name] for name in reached]
-    waiting += [one for one in node.body if not isinstance(one, ast.FunctionDef)]
+    waiting += [statement for statement in node.body if not isinstance(statement, ast.FunctionDef)]
     while waiting:
         for inner in ast.walk(waiting.pop()):
             name = inner.attr if isinstance(inner, ast.Attribute) else getattr(inner, "id", None)
             if name in methods and name not in reached:
                 reached.add(name)
                 waiting.append(methods[name])
-    kept = [one for one in node.body if not isinstance(one, ast.FunctionDef) or one.name in reached]
+    kept = [
+        statement
+        for statement in node.body
+        if not isinstance(statement, ast.FunctionDef) or statement.name in reached
+    ]
     node.body = kept or [ast.Pass()]
 
 

@@ -1,4 +1,4 @@
-"""Two or three harvested modules of fitting shapes in a chain, as one problem."""
+"""Compositions: two or three harvested modules of fitting shapes in a chain, as one problem."""
 
 from __future__ import annotations
 
@@ -10,59 +10,59 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernel_core.harvest.candidates import Candidate
+from kernel_core.harvest.candidates import HarvestCandidate
 from kernel_core.harvest.extract import Extract, source_of
 from kernel_core.harvest.problem_text import Body
-from kernel_core.harvest.values import Value, settings
+from kernel_core.harvest.values import ArgumentValue, settings
 from kernel_core.harvest.written import Traced, kind_of, split_of
 
 MOST_USES = 6
-"""How many chains one definition may be part of."""
+"""Maximal number of chains with the same definition."""
 _WIDTHS = (64, 128, 192, 256, 384, 512)
 _FREE = ("CHANNELS", "FEATURES")
 _TRIES = 40
 _MOST_LINES = 70
 _LINK_KINDS = ("activation", "norm", "pooling", "other")
-"""What a function computes that may be a link; of classes, everything."""
+"""Kinds of functions that may be a link; every class may be one."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """A harvested definition that keeps the shape of its one input."""
+class Link:
+    """Harvested definition whose output has the shape of its one input."""
 
-    candidate: Candidate
-    found: Traced
+    candidate: HarvestCandidate
+    trace: Traced
     form: str
-    """Its input's dimensions, with `WIDTH_OF` for its channels."""
+    """Dimensions of its input, with `WIDTH_OF` for its channels."""
 
 
 @dataclass(frozen=True)
-class Chain:
+class Composition:
     """A composition, ready for its trials."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[Link, ...]
     body: Body
     request: dict[str, Any]
 
 
-def parts_of(harvested: Sequence[tuple[Candidate, Traced]]) -> list[Part]:
-    """What can be a link of a chain."""
-    found = []
-    for candidate, one in harvested:
-        if not one.keeps_shape or one.takes_first or not one.inputs[0].startswith("torch.randn("):
+def parts_of(harvested: Sequence[tuple[HarvestCandidate, Traced]]) -> list[Link]:
+    """Return the definitions that can be a link of a chain."""
+    parts = []
+    for candidate, trace in harvested:
+        if not trace.keeps_shape or trace.takes_first or not trace.inputs[0].startswith("torch.randn("):
             continue
         is_plain = candidate.body.is_function and kind_of(candidate.qualified_name, "") in _LINK_KINDS
         if candidate.extract.num_lines > _MOST_LINES or not (is_plain or not candidate.body.is_function):
             continue
         channels = [value.name for value in candidate.body.values if value.is_channel]
-        form = re.sub(rf"\b({'|'.join((*channels, *_FREE))})\b", "C", one.inputs[0])
+        form = re.sub(rf"\b({'|'.join((*channels, *_FREE))})\b", "C", trace.inputs[0])
         if "C" in re.findall(r"\w+", form):
-            found.append(Part(candidate, one, form))
-    return found
+            parts.append(Link(candidate, trace, form))
+    return parts
 
 
-def chains(parts: Sequence[Part], count: int, seed: str) -> Iterator[Chain]:
-    """At most `count` chains; no part of training meets one that is held out."""
+def chains(parts: Sequence[Link], count: int, seed: str) -> Iterator[Composition]:
+    """Yield at most `count` chains; no chain of training contains a held-out definition."""
     rng = random.Random(seed)
     uses: Counter[str] = Counter()
     seen: set[frozenset[str]] = set()
@@ -71,12 +71,12 @@ def chains(parts: Sequence[Part], count: int, seed: str) -> Iterator[Chain]:
         if made == count or len(parts) < 2:
             return
         first = rng.choice(parts)
-        fitting = [one for one in parts if _fits(first, one)]
+        fitting = [part for part in parts if _fits(first, part)]
         length = rng.choice((2, 3))
         if len(fitting) < length:
             continue
-        links = (first, *rng.sample([one for one in fitting if one is not first], length - 1))
-        names = frozenset(one.candidate.qualified_name for one in links)
+        links = (first, *rng.sample([part for part in fitting if part is not first], length - 1))
+        names = frozenset(part.candidate.qualified_name for part in links)
         kinds = {kind_of(name, first.candidate.package.name) for name in names}
         if (
             len(names) < length
@@ -93,15 +93,15 @@ def chains(parts: Sequence[Part], count: int, seed: str) -> Iterator[Chain]:
             yield chain
 
 
-def _fits(one: Part, other: Part) -> bool:
+def _fits(first: Link, second: Link) -> bool:
     return (
-        one.form == other.form
-        and one.candidate.package == other.candidate.package
-        and split_of(one.candidate.qualified_name) == split_of(other.candidate.qualified_name)
+        first.form == second.form
+        and first.candidate.package == second.candidate.package
+        and split_of(first.candidate.qualified_name) == split_of(second.candidate.qualified_name)
     )
 
 
-def _chain(links: Sequence[Part], rng: random.Random) -> Chain | None:
+def _chain(links: Sequence[Link], rng: random.Random) -> Composition | None:
     merged = _merged([link.candidate.extract for link in links])
     if merged is None:
         return None
@@ -117,7 +117,7 @@ def _chain(links: Sequence[Part], rng: random.Random) -> Chain | None:
         source=source,
         takes_first=source,
         init=("CHANNELS",),
-        values=(Value("CHANNELS", rng.choice(_WIDTHS), 24, is_channel=True),),
+        values=(ArgumentValue("CHANNELS", rng.choice(_WIDTHS), 24, is_channel=True),),
         arguments=("x",),
         is_function=False,
     )
@@ -132,41 +132,41 @@ def _chain(links: Sequence[Part], rng: random.Random) -> Chain | None:
                 "small": {**{name: setting.small[name] for name in free}, "CHANNELS": 24},
                 "inputs": [inputs],
                 "init": ["CHANNELS"],
-                "large": [[{**one, "CHANNELS": width} for one in large for width in widths]],
+                "large": [[{**sizes, "CHANNELS": width} for sizes in large for width in widths]],
             }
         )
-    return Chain(tuple(links), body, {"source": source, "takes_first": source, "trials": trials})
+    return Composition(tuple(links), body, {"source": source, "takes_first": source, "trials": trials})
 
 
-def _constructed(link: Part) -> str:
-    """The expression that constructs a link; empty for a function."""
+def _constructed(link: Link) -> str:
+    """Return the expression that constructs a link; empty for a function."""
     body = link.candidate.body
     if body.is_function:
         return "" if not body.values else f"lambda x: {link.candidate.extract.name}(x)"
     channels = {value.name for value in body.values if value.is_channel}
     values = {value.name: repr(value.small) for value in body.values}
-    given = ("channels" if one in channels else values.get(one, one) for one in body.init)
+    given = ("channels" if argument in channels else values.get(argument, argument) for argument in body.init)
     return f"{link.candidate.extract.name}({', '.join(given)})"
 
 
 def _merged(extracts: Sequence[Extract]) -> Extract | None:
-    """All definitions of several extracts; None where one name means two things."""
+    """Merge the definitions of several extracts; return None where one name means two things."""
     merged = Extract(extracts[-1].name, extracts[-1].node)
-    for one in extracts:
-        for name, line in one.imports.items():
+    for extract in extracts:
+        for name, line in extract.imports.items():
             if merged.imports.setdefault(name, line) != line:
                 return None
-        for name, origin in one.origins.items():
+        for name, origin in extract.origins.items():
             if merged.origins.setdefault(name, origin) != origin:
                 return None
-        for name, node in one.definitions.items():
+        for name, node in extract.definitions.items():
             merged.definitions.setdefault(name, node)
     if set(merged.imports) & set(merged.definitions) or "Model" in merged.definitions:
         return None
     return merged
 
 
-def has_configuration(candidate: Candidate) -> bool:
-    """Whether the constructor takes a configuration, so that the extract alone cannot be called."""
+def has_configuration(candidate: HarvestCandidate) -> bool:
+    """Return True if the constructor takes a configuration, so that the extract alone cannot be called."""
     node = candidate.extract.node
     return isinstance(node, ast.ClassDef) and "config" in ast.unparse(node)

@@ -1,4 +1,4 @@
-"""The harvest: packages in, a folder of problems, a manifest and a report out."""
+"""Harvest: packages in, a folder of problems, a manifest and a report out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernel_core.corpus.normalise import NotPython, fingerprint
 from kernel_core.corpus.shingles import Shingles, erased_tokens, jaccard, shingles_of
 from kernel_core.errors import NotAProblem
 from kernel_core.harvest.cage import Trials, open_trials
-from kernel_core.harvest.candidates import Candidate, Dropped, candidates_of, request_of
+from kernel_core.harvest.candidates import DroppedCandidate, HarvestCandidate, candidates_of, request_of
 from kernel_core.harvest.compose import chains, has_configuration, parts_of
 from kernel_core.harvest.extract import NEEDS
 from kernel_core.harvest.packages import Library, Package
@@ -29,15 +29,15 @@ _ALIKE = 0.9
 """Jaccard similarity of shingles from which two definitions must be in one split."""
 
 Leak = Callable[[Problem], str | None]
-"""Why a problem gives an evaluation problem away; None where it does not."""
+"""Function that returns the reason why a problem leaks an evaluation problem; None where it does not."""
 
 
-class Manifest(Record):
-    """Everything that a harvest kept and left out."""
+class HarvestManifest(Record):
+    """Problems that a harvest kept, and counts of those left out."""
 
     problems: tuple[Harvested, ...]
     dropped: dict[str, dict[str, int]]
-    """By package and kind, then reason."""
+    """Counts by package and kind, then reason."""
 
     def kept(self) -> list[tuple[str, str, str, int, int, int]]:
         """Package, licence, kind, number of definitions, problems of training, problems held out."""
@@ -67,7 +67,7 @@ class Manifest(Record):
 
 @dataclass
 class _Harvest:
-    """What one harvest has found so far."""
+    """State of one harvest."""
 
     trials: Trials
     leak: Leak
@@ -80,13 +80,13 @@ class _Harvest:
     texts: list[tuple[str, Shingles]] = field(default_factory=list)
     """Split and shingles of each definition that was kept."""
 
-    def gives_away_held_out(self, candidate: Candidate) -> bool:
-        """Whether its text, names and numbers aside, is nearly that of a definition of the other split."""
+    def gives_away_held_out(self, candidate: HarvestCandidate) -> bool:
+        """Return True if its text, names and numbers aside, nearly equals a definition of the other split."""
         own_split = split_of(candidate.qualified_name)
         own = shingles_of(erased_tokens(candidate.body.source, "triton"))
-        for split, other in self.texts:
-            fewer, more = sorted((len(own), len(other)))
-            if split != own_split and fewer >= _ALIKE * more and jaccard(own, other) >= _ALIKE:
+        for split, earlier in self.texts:
+            fewer, more = sorted((len(own), len(earlier)))
+            if split != own_split and fewer >= _ALIKE * more and jaccard(own, earlier) >= _ALIKE:
                 return True
         self.texts.append((own_split, own))
         return False
@@ -101,33 +101,33 @@ def harvest(
     num_compositions: int,
     leak: Leak,
     progress: Progress = silent,
-) -> Manifest:
+) -> HarvestManifest:
     """Harvest packages; `write` gets each file's name below the output folder, and its text."""
     with open_trials() as trials:
         state = _Harvest(trials, leak, write)
         for package in packages:
             _harvest_package(package, state, num_compositions, progress)
-    return Manifest(
+    return HarvestManifest(
         problems=tuple(state.rows),
         dropped={name: dict(reasons.most_common()) for name, reasons in state.dropped.items()},
     )
 
 
 def _harvest_package(package: Package, state: _Harvest, num_compositions: int, progress: Progress) -> None:
-    found: list[tuple[Candidate, Traced]] = []
+    harvested: list[tuple[HarvestCandidate, Traced]] = []
     done = 0
     with ThreadPoolExecutor(_WORKERS) as pool:
         fresh = _distinct(package, state)
         while batch := list(itertools.islice(fresh, _BATCH)):
-            requests = [request_of(one.body, one.qualified_name) for one in batch]
+            requests = [request_of(candidate.body, candidate.qualified_name) for candidate in batch]
             for candidate, request, answer in zip(
                 batch, requests, pool.map(state.trials.ask, requests), strict=True
             ):
-                one = _kept(candidate, request, answer, state)
-                found += [(candidate, one)] if one else []
+                trace = _kept(candidate, request, answer, state)
+                harvested += [(candidate, trace)] if trace else []
             done += len(batch)
             progress(f"harvest {package.name}", done, done)
-        parts = parts_of([pair for pair in found if not has_configuration(pair[0])])
+        parts = parts_of([pair for pair in harvested if not has_configuration(pair[0])])
         composed = list(chains(parts, num_compositions, package.name))
         answers = pool.map(state.trials.ask, [chain.request for chain in composed])
         for chain, answer in zip(composed, answers, strict=True):
@@ -141,15 +141,15 @@ def _harvest_package(package: Package, state: _Harvest, num_compositions: int, p
             )
 
 
-def _distinct(package: Package, state: _Harvest) -> Iterator[Candidate]:
+def _distinct(package: Package, state: _Harvest) -> Iterator[HarvestCandidate]:
     """Candidates that compute something that no earlier one computes."""
-    for one in candidates_of(Library(package)):
-        if isinstance(one, Dropped):
-            state.drop(one.package, one.kind, one.reason)
+    for candidate in candidates_of(Library(package)):
+        if isinstance(candidate, DroppedCandidate):
+            state.drop(candidate.package, candidate.kind, candidate.reason)
             continue
-        kind = "function" if one.body.is_function else "class"
+        kind = "function" if candidate.body.is_function else "class"
         try:
-            structure = fingerprint(one.body.source).structure_hash
+            structure = fingerprint(candidate.body.source).structure_hash
         except NotPython:
             state.drop(package.name, kind, "cannot be written out again")
             continue
@@ -157,22 +157,22 @@ def _distinct(package: Package, state: _Harvest) -> Iterator[Candidate]:
             state.drop(package.name, kind, "computes the same as another")
             continue
         state.seen.add(structure)
-        yield one
+        yield candidate
 
 
 def _kept(
-    candidate: Candidate, request: dict[str, Any], answer: dict[str, Any], state: _Harvest
+    candidate: HarvestCandidate, request: dict[str, Any], answer: dict[str, Any], state: _Harvest
 ) -> Traced | None:
     form = "function" if candidate.body.is_function else "class"
     if "reason" in answer:
         state.drop(candidate.package.name, form, answer["reason"])
         return None
-    one = traced(candidate, request, answer)
+    trace = traced(candidate, request, answer)
     if state.gives_away_held_out(candidate):
         state.drop(candidate.package.name, form, "nearly the same as one of the other split")
         return None
-    kept = _keep(state, candidate.package, [candidate.qualified_name], candidate.body, one, form, candidate)
-    return one if kept else None
+    kept = _keep(state, candidate.package, [candidate.qualified_name], candidate.body, trace, form, candidate)
+    return trace if kept else None
 
 
 def _keep(
@@ -180,14 +180,14 @@ def _keep(
     package: Package,
     names: Sequence[str],
     body: Any,
-    one: Traced,
+    trace: Traced,
     form: Any,
-    first: Candidate,
+    first: HarvestCandidate,
 ) -> bool:
     """Add the problems of a definition that give nothing away; says whether any was added."""
     before = len(state.rows)
     try:
-        made = list(problems_of(package, names, body, one, form, first.copyright))
+        made = list(problems_of(package, names, body, trace, form, first.copyright))
     except NotAProblem:
         state.drop(package.name, form, "cannot be written out again")
         return False

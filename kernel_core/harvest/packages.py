@@ -1,4 +1,4 @@
-"""An installed package, its terms, and the text of its modules. Nothing is imported."""
+"""Installed package, its licence, and the text of its modules. Nothing is imported. Nothing is imported."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Package:
 
 @dataclass(frozen=True)
 class SourceModule:
-    """One module of a package: what it defines and imports at its top level."""
+    """Module of a package: its top-level definitions and imports."""
 
     name: str
     is_package: bool
@@ -51,26 +51,29 @@ class SourceModule:
 
 
 def find_package(name: str) -> Package:
-    """The installed package. Raises `NotFound`, and `ConfigError` for one without a permissive licence."""
+    """Return the installed package.
+
+    Raises `NotFound`, and `ConfigError` for a package without a permissive licence.
+    """
     spec = importlib.util.find_spec(name) if re.fullmatch(r"[A-Za-z_]\w*", name) else None
     if spec is None or not spec.submodule_search_locations:
         raise NotFound(f"no package {name} is installed here; install it, or leave it out of --packages")
     owners = metadata.packages_distributions().get(name)
     if not owners:
         raise ConfigError(f"package {name} has no distribution metadata, so its licence is unknown")
-    found = metadata.distribution(owners[0])
-    licence = permissive_licence(found.metadata)
+    distribution = metadata.distribution(owners[0])
+    licence = permissive_licence(distribution.metadata)
     if licence is None:
         raise ConfigError(
-            f"package {name} ({found.metadata['Name']} {found.version}) states no permissive licence; "
-            f"accepted: {', '.join(PERMISSIVE)}"
+            f"package {name} ({distribution.metadata['Name']} {distribution.version}) states no permissive "
+            f"licence; accepted: {', '.join(PERMISSIVE)}"
         )
     root = Path(next(iter(spec.submodule_search_locations)))
-    return Package(name, found.metadata["Name"], found.version, licence, root)
+    return Package(name, distribution.metadata["Name"], distribution.version, licence, root)
 
 
 def permissive_licence(about: metadata.PackageMetadata) -> str | None:
-    """The licence that the metadata state, if it is permissive; every part of an expression must be."""
+    """Return the licence in the metadata if it is permissive; every part of an expression must be."""
     stated = list(about.get_all("License-Expression") or ())
     if not stated:
         stated = [
@@ -94,7 +97,7 @@ def _permissive_name(text: str) -> str | None:
 
 
 class Library:
-    """The modules of one package, read when asked for."""
+    """Modules of one package, read on demand."""
 
     def __init__(self, package: Package) -> None:
         self.package = package
@@ -111,31 +114,31 @@ class Library:
                 yield name
 
     def owns(self, name: str) -> bool:
-        """Whether a dotted name is of this package."""
+        """Return True if a dotted name is of this package."""
         return name.split(".")[0] == self.package.name
 
     def module(self, name: str) -> SourceModule | None:
-        """The module of that name; None where there is none or it is not Python."""
+        """Return the module of that name; None where there is none or it is not Python."""
         if name not in self._modules:
             self._modules[name] = self._read(name)
         return self._modules[name]
 
-    def find(self, module: str, name: str, seen: frozenset[tuple[str, str]] = frozenset()) -> Found | None:
-        """What a name means at the top level of a module, followed through imports."""
+    def find(self, module: str, name: str, seen: frozenset[tuple[str, str]] = frozenset()) -> Resolved | None:
+        """Resolve a name at the top level of a module, followed through imports."""
         source = self.module(module)
         if source is None or (module, name) in seen:
             return None
         seen |= {(module, name)}
         if name in source.definitions:
-            return Found(module, name, source.definitions[name])
+            return Resolved(module, name, source.definitions[name])
         if name in source.imports:
             target, attribute = source.imports[name]
             if not self.owns(target):
-                return Found(target, attribute, None)
+                return Resolved(target, attribute, None)
             return self.find(target, attribute, seen) if attribute else None
         for star in source.stars:
-            if self.owns(star) and (found := self.find(star, name, seen)):
-                return found
+            if self.owns(star) and (definition := self.find(star, name, seen)):
+                return definition
         return None
 
     def _read(self, name: str) -> SourceModule | None:
@@ -154,7 +157,7 @@ class Library:
 
 
 @dataclass(frozen=True)
-class Found:
+class Resolved:
     """A definition in the package, or (without `node`) a name of another package."""
 
     module: str

@@ -1,4 +1,4 @@
-"""A harvested definition as the text of a problem."""
+"""Text of a problem from a harvested definition."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kernel_core.harvest.extract import Extract, Refused, source_of
-from kernel_core.harvest.values import Value, usual_value
+from kernel_core.harvest.extract import Extract, ExtractionRefused, source_of
+from kernel_core.harvest.values import ArgumentValue, usual_value
 from kernel_core.records import Constant
 
 _LARGEST_CONFIGURATION = 24
@@ -18,15 +18,15 @@ _LARGEST_CONFIGURATION = 24
 
 @dataclass(frozen=True)
 class Body:
-    """A problem's text up to its sizes, and what its sizes and inputs are made for."""
+    """Text of a problem up to its sizes, with the values of sizes and inputs."""
 
     source: str
     """Defines `Model`."""
     takes_first: str
-    """The same for a definition that returns several tensors: `Model` gives the first."""
+    """Text for a definition that returns several tensors: `Model` returns the first."""
     init: tuple[str, ...]
     """Expressions of `get_init_inputs`."""
-    values: tuple[Value, ...]
+    values: tuple[ArgumentValue, ...]
     """Constants behind them."""
     arguments: tuple[str, ...]
     """Tensors that `forward` takes."""
@@ -34,7 +34,10 @@ class Body:
 
 
 def body_of(made: Extract, rng: random.Random) -> Body:
-    """The text that defines `Model`. Raises `Refused` where an argument has no usual value."""
+    """Return the text that defines `Model`.
+
+    Raises `ExtractionRefused` where an argument has no usual value.
+    """
     made = copy.deepcopy(made)
     if isinstance(made.node, ast.FunctionDef):
         return _of_function(made, rng)
@@ -53,9 +56,9 @@ def tail_of(constants: Mapping[str, Constant], inputs: Sequence[str], init: Sequ
 def _of_function(made: Extract, rng: random.Random) -> Body:
     assert isinstance(made.node, ast.FunctionDef)
     if made.node.args.posonlyargs:
-        raise Refused("positional-only arguments")
+        raise ExtractionRefused("positional-only arguments")
     tensors: list[str] = []
-    fixed: list[tuple[str, Value]] = []
+    fixed: list[tuple[str, ArgumentValue]] = []
     for argument in _required(made.node.args):
         value = usual_value(argument.arg, rng, is_function=True)
         hinted = argument.annotation is not None and "Tensor" in ast.unparse(argument.annotation)
@@ -66,7 +69,7 @@ def _of_function(made: Extract, rng: random.Random) -> Body:
     if not tensors or not re.search(
         r"torch|F\.|nn\.|\.(sum|mean|exp|view|reshape)\(", ast.unparse(made.node)
     ):
-        raise Refused("no function of tensors")
+        raise ExtractionRefused("no function of tensors")
     values = tuple(value for _, value in fixed if value.is_size)
     call = ", ".join(
         [f"{name}={name}" for name in tensors]
@@ -93,25 +96,25 @@ def _of_class(made: Extract, rng: random.Random) -> Body:
     assert isinstance(made.node, ast.ClassDef)
     forward, constructor = _method(made, made.node, "forward"), _method(made, made.node, "__init__")
     if forward is None:
-        raise Refused("no forward of its own")
-    values: list[tuple[str, Value]] = []
+        raise ExtractionRefused("no forward of its own")
+    values: list[tuple[str, ArgumentValue]] = []
     if constructor is not None:
-        own = next((one for one in made.node.body if one is constructor), None)
+        own = next((statement for statement in made.node.body if statement is constructor), None)
         if own is not None:
             _open_configuration(made, constructor)
         for argument in _required(constructor.args)[1:]:
             value = usual_value(argument.arg, rng)
             if value is None:
-                raise Refused("an argument without a usual value")
+                raise ExtractionRefused("an argument without a usual value")
             values.append((argument.arg, value))
         if constructor.args.kwonlyargs and own is not None:
             _make_positional(constructor.args)
     init = tuple(value.name if value.is_size else str(value.large) for _, value in values)
     source = source_of(made)
     if re.search(r"\bModel\b", source):
-        raise Refused("two definitions of one name")
+        raise ExtractionRefused("two definitions of one name")
     names = ", ".join(name for name, _ in values)
-    arguments = tuple(one.arg for one in _required(forward.args)[1:])
+    arguments = tuple(argument.arg for argument in _required(forward.args)[1:])
     wrapped = (
         f"{source}\n\nclass Model(nn.Module):\n    def __init__(self{', ' * bool(names)}{names}):\n"
         f"        super().__init__()\n        self.layer = {made.name}({names})\n\n"
@@ -129,7 +132,7 @@ def _of_class(made: Extract, rng: random.Random) -> Body:
 
 
 def _as_model(made: Extract) -> str:
-    """The text with the class called `Model`; sentences that mention its name keep it."""
+    """Rename the class to `Model`; sentences that mention its name keep it."""
     renamed = copy.deepcopy(made)
     for node in renamed.definitions.values():
         for inner in ast.walk(node):
@@ -144,7 +147,7 @@ def _required(arguments: ast.arguments) -> list[ast.arg]:
     positional = [*arguments.posonlyargs, *arguments.args]
     required = positional[: len(positional) - len(arguments.defaults)]
     pairs = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    return required + [one for one, default in pairs if default is None]
+    return required + [argument for argument, default in pairs if default is None]
 
 
 def _make_positional(arguments: ast.arguments) -> None:
@@ -152,29 +155,29 @@ def _make_positional(arguments: ast.arguments) -> None:
     positional = [*arguments.posonlyargs, *arguments.args]
     cut = len(positional) - len(arguments.defaults)
     pairs = list(zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True))
-    needed = [one for one, default in pairs if default is None]
-    optional = [(one, default) for one, default in pairs if default is not None]
-    arguments.args = [*positional[:cut], *needed, *positional[cut:], *(one for one, _ in optional)]
+    needed = [argument for argument, default in pairs if default is None]
+    optional = [(argument, default) for argument, default in pairs if default is not None]
+    arguments.args = [*positional[:cut], *needed, *positional[cut:], *(argument for argument, _ in optional)]
     arguments.defaults = [*arguments.defaults, *(default for _, default in optional)]
     arguments.posonlyargs, arguments.kwonlyargs, arguments.kw_defaults, arguments.vararg = [], [], [], None
 
 
 def _method(made: Extract, node: ast.ClassDef, name: str, depth: int = 0) -> ast.FunctionDef | None:
-    for one in node.body:
-        if isinstance(one, ast.FunctionDef) and one.name == name:
-            return one
+    for statement in node.body:
+        if isinstance(statement, ast.FunctionDef) and statement.name == name:
+            return statement
     for base in node.bases:
         above = made.definitions.get(ast.unparse(base))
         if isinstance(above, ast.ClassDef) and depth < 6:
-            found = _method(made, above, name, depth + 1)
-            if found is not None:
-                return found
+            method = _method(made, above, name, depth + 1)
+            if method is not None:
+                return method
     return None
 
 
 def _open_configuration(made: Extract, constructor: ast.FunctionDef) -> None:
     """`config` becomes the arguments that are read of it."""
-    required = [one.arg for one in _required(constructor.args)]
+    required = [argument.arg for argument in _required(constructor.args)]
     if "config" not in required:
         return
     read: dict[str, None] = {}
@@ -184,7 +187,7 @@ def _open_configuration(made: Extract, constructor: ast.FunctionDef) -> None:
                 read[inner.attr] = None
     names = list(read)
     if not names or len(names) > _LARGEST_CONFIGURATION or any(name.startswith("get_") for name in names):
-        raise Refused("an argument without a usual value")
+        raise ExtractionRefused("an argument without a usual value")
     position = required.index("config")
     constructor.args.args[position : position + 1] = [ast.arg(name.lstrip("_")) for name in names]
     replaced = _ConfigurationNames(names)

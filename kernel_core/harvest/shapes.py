@@ -1,4 +1,4 @@
-"""A ladder of inputs for a `forward` of unknown shapes, the likeliest first."""
+"""Ladder of inputs for a `forward` of unknown shapes, the likeliest first."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ _STAGES = (
 )  # fmt: skip
 
 
-class _Refused(Exception):
-    """The stage at which a trial ended."""
+class _TrialRefused(Exception):
+    """Raised with the reason when a trial fails."""
 
 
 def serve_trials(channel: socket.socket, cage: dict[str, Any]) -> None:
@@ -64,7 +64,7 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
                 "trial": position, "takes_first": first == "takes_first", "inputs": inputs,
                 "large": large, **shapes,
             }  # fmt: skip
-        except _Refused as refused:
+        except _TrialRefused as refused:
             furthest = max(furthest, _STAGES.index(str(refused)))
         if furthest == len(_STAGES) - 1:
             break
@@ -74,13 +74,13 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
 def _small(
     bodies: dict[str, dict[str, Any]], request: Mapping[str, Any], trial: Mapping[str, Any]
 ) -> tuple[str, list[str], dict[str, Any]]:
-    """Which text runs, on which inputs, and the shapes."""
+    """Choose the text to run, its inputs, and the shapes."""
     for which in ("source", "takes_first"):
         if which not in bodies:
             bodies[which] = _executed(request[which])
         try:
             output, inputs = _proven(bodies[which], trial["small"], trial["inputs"], trial["init"])
-        except _Refused as refused:
+        except _TrialRefused as refused:
             if which == "source" and str(refused) == "returns no floating-point tensor":
                 continue
             raise
@@ -88,12 +88,13 @@ def _small(
         if output.numel() == 1:
             # A mean over many numbers of one distribution is a constant; a drawn scale shows in it.
             expressions = [
-                re.sub(r"^torch\.randn", "torch.rand(()) * torch.randn", one) for one in expressions
+                re.sub(r"^torch\.randn", "torch.rand(()) * torch.randn", expression)
+                for expression in expressions
             ]
             _proven(bodies[which], trial["small"], expressions, trial["init"])
         kept = len(inputs) == 1 and tuple(inputs[0].shape) == tuple(output.shape)
         return which, expressions, {"keeps_shape": kept}
-    raise _Refused("returns no floating-point tensor")
+    raise _TrialRefused("returns no floating-point tensor")
 
 
 def _executed(source: str) -> dict[str, Any]:
@@ -101,61 +102,65 @@ def _executed(source: str) -> dict[str, Any]:
     try:
         exec(compile(source, "<harvested>", "exec", dont_inherit=True), names)
     except Exception as error:
-        raise _Refused("cannot be constructed") from error
+        raise _TrialRefused("cannot be constructed") from error
     return names
 
 
 def _proven(
     body: dict[str, Any], sizes: Mapping[str, Any], inputs: Sequence[str], init: Sequence[str]
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The output and the inputs of a trial that passes every check. Raises `_Refused`."""
+    """Return the output and the inputs of a trial that passes every check. Raises `_TrialRefused`."""
     names = {**body, **sizes}
     given = _drawn(names, inputs, 0)
-    kept = [one.clone() for one in given]
+    kept = [tensor.clone() for tensor in given]
     module = _built(names, init)
     output = _run(module, given, 2)
     if not isinstance(output, torch.Tensor) or not output.is_floating_point() or not output.numel():
-        raise _Refused("returns no floating-point tensor")
-    if any(output.untyped_storage().data_ptr() == one.untyped_storage().data_ptr() for one in given):
-        raise _Refused("returns a view of its input")
-    if any(not torch.equal(one, other) for one, other in zip(given, kept, strict=True)):
-        raise _Refused("writes into its input")
+        raise _TrialRefused("returns no floating-point tensor")
+    if any(output.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr() for tensor in given):
+        raise _TrialRefused("returns a view of its input")
+    if any(not torch.equal(tensor, original) for tensor, original in zip(given, kept, strict=True)):
+        raise _TrialRefused("writes into its input")
     if not bool(output.isfinite().all()):
-        raise _Refused("is not finite")
+        raise _TrialRefused("is not finite")
     if output.numel() > 1 and float(output.double().std()) < _CONSTANT:
-        raise _Refused("is nearly constant")
-    if any(_same(output, one) for one in given):
-        raise _Refused("returns its input")
+        raise _TrialRefused("is nearly constant")
+    if any(_same(output, tensor) for tensor in given):
+        raise _TrialRefused("returns its input")
     again = _built(names, init)
     if not _same(output, _run(again, given, 3)):
-        raise _Refused("is random")
+        raise _TrialRefused("is random")
     if not _same(output, _run(again, given, 3)):
-        raise _Refused("keeps a state")
+        raise _TrialRefused("keeps a state")
     others = _drawn(names, inputs, 9)
-    for position, other in enumerate(others):
-        changed = [other if position == index else one for index, one in enumerate(given)]
+    for position, redrawn in enumerate(others):
+        changed = [redrawn if position == index else tensor for index, tensor in enumerate(given)]
         if _same(output, _run(module, changed, 2)):
-            raise _Refused("ignores an input")
+            raise _TrialRefused("ignores an input")
     return output, given
 
 
-def _same(one: object, other: object) -> bool:
-    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor) or one.shape != other.shape:
+def _same(first: object, second: object) -> bool:
+    if (
+        not isinstance(first, torch.Tensor)
+        or not isinstance(second, torch.Tensor)
+        or first.shape != second.shape
+    ):
         return False
-    return torch.allclose(one.double(), other.double(), rtol=1e-5, atol=1e-7, equal_nan=True)
+    return torch.allclose(first.double(), second.double(), rtol=1e-5, atol=1e-7, equal_nan=True)
 
 
 def _drawn(names: dict[str, Any], inputs: Sequence[str], seed: int) -> list[torch.Tensor]:
     torch.manual_seed(seed)
-    return [eval(one, names) for one in inputs]
+    return [eval(expression, names) for expression in inputs]
 
 
 def _built(names: dict[str, Any], init: Sequence[str]) -> Any:
     torch.manual_seed(1)
     try:
-        return names["Model"](*(eval(one, names) for one in init))
+        return names["Model"](*(eval(expression, names) for expression in init))
     except Exception as error:
-        raise _Refused("cannot be constructed") from error
+        raise _TrialRefused("cannot be constructed") from error
 
 
 def _run(module: Any, inputs: Sequence[torch.Tensor], seed: int) -> object:
@@ -163,32 +168,32 @@ def _run(module: Any, inputs: Sequence[torch.Tensor], seed: int) -> object:
     try:
         return module(*inputs)
     except Exception as error:
-        raise _Refused("does not run") from error
+        raise _TrialRefused("does not run") from error
 
 
 def _large_sizes(body: dict[str, Any], trial: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """For each variant the first sizes that fit; raises `_Refused` where none has any."""
-    found: list[dict[str, Any]] = []
+    """Return for each variant the first sizes that fit; raise `_TrialRefused` where none has any."""
+    fitting: list[dict[str, Any]] = []
     for variant in trial["large"]:
         for sizes in variant:
-            if sizes not in found and _fits(body, sizes, trial["inputs"], trial["init"]):
-                found.append(sizes)
+            if sizes not in fitting and _fits(body, sizes, trial["inputs"], trial["init"]):
+                fitting.append(sizes)
                 break
-    if not found:
-        raise _Refused(_STAGES[-1])
-    return found
+    if not fitting:
+        raise _TrialRefused(_STAGES[-1])
+    return fitting
 
 
 def _fits(body: dict[str, Any], sizes: Mapping[str, Any], inputs: Sequence[str], init: Sequence[str]) -> bool:
     names = {**body, **sizes}
     try:
         with torch.device("meta"):
-            given = [eval(one, names) for one in inputs]
-            elements = sum(one.numel() for one in given)
+            given = [eval(expression, names) for expression in inputs]
+            elements = sum(tensor.numel() for tensor in given)
             if not _FEWEST_ELEMENTS <= elements <= _MOST_ELEMENTS:
                 return False
-            module = names["Model"](*(eval(one, names) for one in init))
-            if sum(one.numel() for one in module.parameters()) > MOST_PARAMETERS:
+            module = names["Model"](*(eval(expression, names) for expression in init))
+            if sum(parameter.numel() for parameter in module.parameters()) > MOST_PARAMETERS:
                 return False
             with FlopCounterMode(display=False) as counted:
                 output = module(*given)
@@ -201,10 +206,10 @@ def _fits(body: dict[str, Any], sizes: Mapping[str, Any], inputs: Sequence[str],
 
 def _runs_truly(names: dict[str, Any], inputs: Sequence[str], init: Sequence[str]) -> bool:
     with torch.device("meta"):
-        if sum(eval(one, names).numel() for one in inputs) > _MOST_REAL_ELEMENTS:
+        if sum(eval(expression, names).numel() for expression in inputs) > _MOST_REAL_ELEMENTS:
             return False
     try:
         output = _run(_built(names, init), _drawn(names, inputs, 0), 2)
-    except _Refused:
+    except _TrialRefused:
         return False
     return isinstance(output, torch.Tensor) and math.isfinite(float(output.double().sum()))

@@ -12,14 +12,14 @@ _WIDTHS = (128, 192, 256, 320, 384, 512, 640, 768, 1024)
 
 
 @dataclass(frozen=True)
-class Value:
-    """One argument: an expression where it is no number, else its name as a size constant."""
+class ArgumentValue:
+    """Argument: an expression where it is no number, else its name as a size constant."""
 
     name: str
     large: Constant
     small: Constant
     is_channel: bool = False
-    """Whether a dimension of the input may be as long."""
+    """True if a dimension of the input may be as long."""
     is_size: bool = True
     """Numbers become constants of the problem; other values are written where they are used."""
 
@@ -86,22 +86,22 @@ _TEXTS = {
 }
 
 
-def usual_value(name: str, rng: random.Random, is_function: bool = False) -> Value | None:
-    """The value for an argument of this name; None where the name says nothing."""
+def usual_value(name: str, rng: random.Random, is_function: bool = False) -> ArgumentValue | None:
+    """Return the value for an argument of this name; None where the name suggests nothing."""
     plain = name.lower().strip("_")
     if is_function and plain in ("dim", "axis"):
-        return Value(name, "-1", "-1", is_size=False)
+        return ArgumentValue(name, "-1", "-1", is_size=False)
     if _INTERMEDIATE.fullmatch(plain):
         width = rng.choice((1024, 1536, 2048))
-        return Value(constant_name(name), width, 48, is_channel=True)
+        return ArgumentValue(constant_name(name), width, 48, is_channel=True)
     for pattern, text in _TEXTS.items():
         if plain not in ("dim", "axis") and re.fullmatch(pattern, plain) and plain != "reduction":
-            return Value(name, text, text, is_size=False)
+            return ArgumentValue(name, text, text, is_size=False)
     if _CHANNELS.fullmatch(plain) and plain not in ("size", "c", "d", "n"):
-        return Value(constant_name(name), rng.choice(_WIDTHS), 24, is_channel=True)
+        return ArgumentValue(constant_name(name), rng.choice(_WIDTHS), 24, is_channel=True)
     for pattern, (large, small) in _NUMBERS.items():
         if re.fullmatch(pattern, plain):
-            return Value(constant_name(name), large, small)
+            return ArgumentValue(constant_name(name), large, small)
     return None
 
 
@@ -111,25 +111,27 @@ def constant_name(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Setting:
+class DimensionSetting:
     """Lengths of the dimensions that no constructor argument fixes."""
 
     small: dict[str, int]
     large: tuple[dict[str, int], ...]
-    """The largest first."""
+    """Sizes by descending scale."""
 
 
-def settings(rng: random.Random) -> tuple[Setting, ...]:
+def settings(rng: random.Random) -> tuple[DimensionSetting, ...]:
     """Odd lengths first: at those a kernel without masks shows its fault; then lengths that divide evenly."""
-    found = []
+    chosen = []
     for small in (
         (2, 13, 7, 9, 5, 37, 27, 6),
         (2, 16, 8, 8, 8, 32, 24, 8),
         (4, 64, 32, 32, 8, 64, 48, 12),
     ):
         lengths = dict(zip(_DIMENSIONS, small, strict=True))
-        found.append(Setting(lengths, tuple(_large(rng, scale) for scale in (1.0, 0.5, 0.25, 0.12))))
-    return tuple(found)
+        chosen.append(
+            DimensionSetting(lengths, tuple(_large(rng, scale) for scale in (1.0, 0.5, 0.25, 0.12)))
+        )
+    return tuple(chosen)
 
 
 def _large(rng: random.Random, scale: float) -> dict[str, int]:

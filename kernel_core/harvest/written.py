@@ -1,4 +1,4 @@
-"""A harvested problem as a file: its text with origin and licence, and its row of the manifest."""
+"""File of a harvested problem: its text with origin and licence, and its row of the manifest."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from kernel_core.harvest.candidates import Candidate
+from kernel_core.harvest.candidates import HarvestCandidate
 from kernel_core.harvest.packages import Package
 from kernel_core.harvest.problem_text import Body, tail_of
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Constant, Problem, Record
 
 HELD_OUT_PERCENT = 17
-"""The share of definitions that training never sees, by a hash of their qualified name."""
+"""Share of definitions that training never sees, by a hash of their qualified name."""
 _KINDS = {
     "loss": r"loss|criterion|dice|divergence|_div\b|distance|error|similarity|entropy|penalty|score",
     "attention": r"attn|attention",
@@ -35,14 +35,14 @@ Kind = Literal["class", "function", "composition"]
 
 
 class Harvested(Record):
-    """A row of the manifest: one problem, where it comes from, and under which licence."""
+    """Row of the manifest: one problem, its origin and licence."""
 
     file: str
     """Below the output folder."""
     split: Literal["train", "held_out"]
     form: Kind
     kind: str
-    """What is computed, as far as the name tells."""
+    """Kind of computation, as far as the name tells."""
     package: str
     version: str
     licence: str
@@ -51,11 +51,11 @@ class Harvested(Record):
 
 
 class Traced(Record):
-    """A definition that passed its trials."""
+    """Definition with the results of its passed trials."""
 
     qualified_name: str
     keeps_shape: bool
-    """Whether the output is as large as the one input, so that another module may follow."""
+    """True if the output is as large as the one input, so that another module may follow."""
     takes_first: bool
     inputs: tuple[str, ...]
     init: tuple[str, ...]
@@ -63,8 +63,8 @@ class Traced(Record):
     large: tuple[dict[str, Constant], ...]
 
 
-def traced(candidate: Candidate, request: Mapping[str, Any], answer: Mapping[str, Any]) -> Traced:
-    """A caged process's answer as a record."""
+def traced(candidate: HarvestCandidate, request: Mapping[str, Any], answer: Mapping[str, Any]) -> Traced:
+    """Return a caged process's answer as a record."""
     trial = request["trials"][answer["trial"]]
     return Traced(
         qualified_name=candidate.qualified_name,
@@ -78,7 +78,7 @@ def traced(candidate: Candidate, request: Mapping[str, Any], answer: Mapping[str
 
 
 def kind_of(qualified_name: str, package: str) -> str:
-    """A word for what is computed, from the definition's name, then from its module's."""
+    """Return a word for the computation, from the definition's name, then from its module's."""
     own = qualified_name.rpartition(".")[2]
     for text in (re.sub(r"(?<=[a-z])(?=[A-Z])", "_", own).lower(), own.lower(), qualified_name.lower()):
         for kind, pattern in _KINDS.items():
@@ -88,7 +88,7 @@ def kind_of(qualified_name: str, package: str) -> str:
 
 
 def split_of(qualified_name: str) -> Literal["train", "held_out"]:
-    """Whether a definition is held out, with all problems that are made of it."""
+    """Return the split of a definition, which holds for all problems made of it."""
     digest = hashlib.blake2b(qualified_name.encode(), digest_size=4).digest()
     return "held_out" if int.from_bytes(digest, "big") % 100 < HELD_OUT_PERCENT else "train"
 
@@ -97,16 +97,16 @@ def problems_of(
     package: Package,
     names: Sequence[str],
     body: Body,
-    found: Traced,
+    trace: Traced,
     form: Kind,
     copyright_lines: Sequence[str],
 ) -> Iterator[tuple[Harvested, Problem, str]]:
     """Row, problem and file text, one for each of the large sizes."""
     own = "_".join(name.rpartition(".")[2] for name in names)
     kind = "composition" if form == "composition" else kind_of(names[0], package.name)
-    source = body.takes_first if found.takes_first else body.source
-    for large in found.large:
-        tail = tail_of(large, found.inputs, found.init)
+    source = body.takes_first if trace.takes_first else body.source
+    for large in trace.large:
+        tail = tail_of(large, trace.inputs, trace.init)
         digest = hashlib.sha256(f"{names}{source}{tail}".encode()).hexdigest()[:8]
         split = split_of(names[0])
         file = f"{split}/{package.name}_{own}_{digest}.py"
@@ -121,7 +121,7 @@ def problems_of(
             qualified_names=tuple(names),
             copyright=tuple(copyright_lines),
         )
-        text = f"{_header(row, found.small, large)}{source}\n\n{tail}"
+        text = f"{_header(row, trace.small, large)}{source}\n\n{tail}"
         problem = parse_problem(text, id=f"harvest/{file.removesuffix('.py')}", suite="harvest")
         yield row, problem, text
 

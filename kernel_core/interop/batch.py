@@ -1,4 +1,4 @@
-"""The file of `dojo judge --batch`: one JSON object a line, each a problem and a kernel."""
+"""File format of `dojo judge --batch`: one JSON object per line, each with a problem and a kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kernel_core.config import GymConfig
 from kernel_core.errors import CallerError, ConfigError, DojoError, NotFound
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.interop.judged import Judged
+from kernel_core.interop.judged import JudgedRequest
 from kernel_core.problems.load import load_file
 from kernel_core.problems.source import at_precision, parse_problem, resize, with_members
 from kernel_core.records import Candidate, Constant, Precision, Problem
@@ -37,7 +37,7 @@ class BatchRow(BaseModel):
 
 
 def read_batch(file: Path, device: str = "cpu") -> tuple[list[str], list[JudgeRequest | CallerError]]:
-    """The id and the request of each line, in order, for judges on a kind of device.
+    """Read the id and the request of each line, in order, for judges on a kind of device.
 
     A line that cannot be judged has its error, which names the line; the others are judged. Raises
     `CallerError` for a file that cannot be read.
@@ -111,7 +111,7 @@ def _kernel(row: BatchRow, file: Path) -> str:
 
 
 def read_kernel(file: Path) -> str:
-    """The text of a kernel file. One that is not text is a bad kernel, and the judge says so."""
+    """Read the text of a kernel file. One that is not text is a bad kernel, and the judge reports it."""
     try:
         return file.read_bytes().decode("utf-8-sig", errors="replace")
     except (OSError, ValueError) as error:
@@ -133,15 +133,15 @@ def request_of(
     return request.model_copy(update={"sizes": {**request.run_sizes(device), **sizes}})
 
 
-def batch_table(ids: Sequence[str], judged: Sequence[Judged], gym: GymConfig) -> pd.DataFrame:
-    """One row a line of the batch, in order: its id, and the keys of its report or its `error`."""
+def batch_table(ids: Sequence[str], judged: Sequence[JudgedRequest], gym: GymConfig) -> pd.DataFrame:
+    """Return one row per line of the batch, in order: its id, and the keys of its report or its `error`."""
     import pandas as pd
 
     rows = [
-        {"id": name, "error": str(one.outcome)}
-        if isinstance(one.outcome, DojoError)
-        else {"id": name, "error": None, **one.report(gym)}
-        for name, one in zip(ids, judged, strict=True)
+        {"id": name, "error": str(result.outcome)}
+        if isinstance(result.outcome, DojoError)
+        else {"id": name, "error": None, **result.report(gym)}
+        for name, result in zip(ids, judged, strict=True)
     ]
     table = pd.DataFrame(rows)
     for column in {"sizes", "in_place_of", "kernelbench"} & set(

@@ -1,4 +1,4 @@
-"""From our problems, candidates and evaluations to flashinfer-bench.
+"""Export of problems, candidates and evaluations to flashinfer-bench.
 
 A definition needs tensors in and tensors out of one function, so a problem is refused if its `Model` has
 weights or buffers. The reference of an exported definition is the problem's whole text, and a `run` after it:
@@ -45,13 +45,16 @@ _STATUS = {
     Verdict.CORRECT: "PASSED",
 }
 _UNKNOWN = {"max_relative_error": "NaN", "max_absolute_error": "NaN"}
-"""The schema wants numbers that an evaluation does not have."""
+"""Placeholder values for numbers that the schema requires and an evaluation lacks."""
 Shapes = list[tuple[int, ...] | None]
 """One for each input and then each output; None for a scalar."""
 
 
 def definition_of(problem: Problem) -> tuple[Definition, Workload]:
-    """A problem's definition, and the workload of its own sizes. Raises `NotAProblem` where it has none."""
+    """Convert a problem to its definition, with the workload of its own sizes.
+
+    Raises `NotAProblem` where it has none.
+    """
     values, outputs = _run_on_meta(problem)
     if any(
         value is not None and not isinstance(value, torch.Tensor | bool | int | float) for value in values
@@ -63,7 +66,9 @@ def definition_of(problem: Problem) -> tuple[Definition, Workload]:
     specs = {
         name: TensorSpec(shape=axes, dtype=_dtype(value))
         for (name, value), axes in zip(
-            [*inputs.items(), *((f"output_{i}", one) for i, one in enumerate(outputs))], names, strict=True
+            [*inputs.items(), *((f"output_{i}", output) for i, output in enumerate(outputs))],
+            names,
+            strict=True,
         )
     }
     lengths = {
@@ -98,7 +103,7 @@ def definition_of(problem: Problem) -> tuple[Definition, Workload]:
 def solution_of(
     problem: Problem, definition: Definition, candidate: Candidate, author: str, hardware: str
 ) -> Solution:
-    """A candidate as a solution; `hardware` names the GPU that it is for."""
+    """Convert a candidate to a solution; `hardware` names the GPU that it is for."""
     arguments = ProblemModule(problem.source, problem.id, problem.precision, device="meta").arguments()
     if not _is_literal(arguments):
         raise NotAProblem(f"{problem.id}: the arguments of its Model are not plain values")
@@ -123,30 +128,31 @@ def solution_of(
 def trace_of(
     workload: Workload, solution: Solution, evaluation: Evaluation, now: datetime | None = None
 ) -> Trace:
-    """An evaluation as a trace. Raises `ConfigError` for a correct kernel without a measured time."""
-    found: dict[str, Any] = {
+    """Convert an evaluation to a trace. Raises `ConfigError` for a correct kernel without a measured time."""
+    fields: dict[str, Any] = {
         "status": _STATUS[evaluation.verdict],
         "environment": {"hardware": _hardware(evaluation), "libs": _libraries(evaluation)},
         "timestamp": (now or datetime.now(UTC)).isoformat(),
         "log": f"{evaluation.feedback}\n{_OWN_RECORD}{evaluation.model_dump_json()}",
     }
     if evaluation.verdict in (Verdict.CORRECT, Verdict.WRONG):
-        found["correctness"] = dict(_UNKNOWN)
+        fields["correctness"] = dict(_UNKNOWN)
     if evaluation.correct:
         if evaluation.timing is None or evaluation.reference_timing is None:
             raise ConfigError(
                 f"{solution.name} has no measured time, only a prediction; a trace needs a measurement"
             )
-        found["performance"] = {
+        fields["performance"] = {
             "latency_ms": evaluation.timing.median_ms,
             "reference_latency_ms": evaluation.reference_timing.median_ms,
             "speedup_factor": evaluation.speedup,
         }
-    return Trace(definition=solution.definition, workload=workload, solution=solution.name, evaluation=found)
+    return Trace(definition=solution.definition, workload=workload, solution=solution.name, evaluation=fields)
 
 
 def evaluation_of(trace: Trace) -> Evaluation | None:
-    """Our evaluation in a trace that was exported here; None for others: their claims are no verdict."""
+    """Return our evaluation in a trace that was exported here; None for others: their claims are no
+    verdict."""
     log = str((trace.evaluation or {}).get("log", ""))
     _, mark, text = log.rpartition(_OWN_RECORD)
     return Evaluation.model_validate_json(text) if mark else None
@@ -167,7 +173,7 @@ def _run_on_meta(problem: Problem) -> tuple[list[Any], list[Any]]:
     except Exception as error:
         raise NotAProblem(f"{problem.id} cannot be run without contents: {first_line(error)}") from error
     outputs = list(result) if isinstance(result, tuple | list) else [result]
-    if not all(isinstance(one, torch.Tensor) for one in outputs):
+    if not all(isinstance(output, torch.Tensor) for output in outputs):
         raise NotAProblem(f"{problem.id} gives outputs that are not tensors")
     return inputs, outputs
 
@@ -191,7 +197,7 @@ def _axis_names(problem: Problem, shapes: Shapes) -> list[list[str] | None]:
 
 
 def _constants_of_inputs(problem: Problem) -> list[str]:
-    """The whole-number constants that are read in `get_inputs` and nowhere else."""
+    """Return the whole-number constants that are read in `get_inputs` and nowhere else."""
     elsewhere = {
         name.id
         for node in ast.parse(problem.source).body

@@ -1,4 +1,4 @@
-"""From flashinfer-bench to our problems and candidates.
+"""Import of problems and candidates from flashinfer-bench.
 
 A definition with one workload is a problem: the axes become constants of a module, so sizes can be changed as
 usual. A solution is a candidate: a `ModelNew` that calls its function. What cannot be said in our terms is
@@ -16,17 +16,20 @@ from kernel_core.problems.source import parse_problem, resize
 from kernel_core.records import Candidate, Problem
 
 RUN_MARK = "# kernel-dojo: what follows is for flashinfer-bench"
-"""In a text that we exported, stands between our own text and what flashinfer-bench needs beside it."""
+"""Marker in exported text between our own text and flashinfer-bench's additions."""
 LANGUAGES = ("python", "triton")
 _INTEGER_RANGE = {"int8": (-128, 128), "int16": (-1024, 1024), "int32": (-1024, 1024), "int64": (-1024, 1024)}
-"""The ranges that flashinfer-bench draws from."""
+"""Ranges of flashinfer-bench's integer draws."""
 _NORMAL = ("float32", "float16", "bfloat16")
 _EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
 _OWN_NAMES = ("Model", "get_inputs", "get_init_inputs")
 
 
 def problem_of(definition: Definition, workload: Workload) -> Problem:
-    """The problem of a definition at a workload's sizes. Raises `NotAProblem` where it cannot be one."""
+    """Convert a definition to a problem at a workload's sizes.
+
+    Raises `NotAProblem` where it cannot be one.
+    """
     id_ = f"flashinfer/{definition.name}/{workload.uuid}"
     own, mark, _ = definition.reference.partition(f"\n{RUN_MARK}\n")
     if mark:
@@ -69,7 +72,7 @@ def problem_of(definition: Definition, workload: Workload) -> Problem:
 
 
 def candidate_of(definition: Definition, solution: Solution) -> Candidate:
-    """The candidate that calls a solution. Raises `NotAProblem` where it cannot be one."""
+    """Convert a solution to a candidate that calls it. Raises `NotAProblem` where it cannot be one."""
     if solution.spec.language not in LANGUAGES:
         raise NotAProblem(f"{solution.name} is in {solution.spec.language}; wanted one of {LANGUAGES}")
     if len(solution.sources) != 1:
@@ -137,7 +140,7 @@ def _sizes(definition: Definition, workload: Workload, id_: str) -> dict[str, in
 
 
 def _draw(name: str, spec: TensorSpec, origin: InputSpec | None, id_: str) -> str:
-    """The expression that draws an input."""
+    """Return the expression that draws an input."""
     if origin is not None and origin.type == "safetensors":
         raise NotAProblem(f"{id_}: the input {name} is in a file; only random and scalar inputs are read")
     if spec.shape is None:

@@ -20,7 +20,7 @@ class Foreign(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
 
     def as_json(self) -> dict[str, Any]:
-        """The fields that were given, as JSON values."""
+        """Return the fields that were given, as JSON values."""
         values: dict[str, Any] = self.model_dump(mode="json", exclude_unset=True)
         return values
 
@@ -104,7 +104,7 @@ ForeignT = TypeVar("ForeignT", bound=Foreign)
 
 
 def read_record(kind: type[ForeignT], file: Path) -> ForeignT:
-    """A record from a JSON file. Raises `NotFound` or `Corrupt`."""
+    """Read a record from a JSON file. Raises `NotFound` or `Corrupt`."""
     return _parse(kind, _text(file), str(file))
 
 

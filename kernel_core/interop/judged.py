@@ -26,16 +26,16 @@ _Judge = Callable[[list[JudgeRequest]], Sequence[Evaluation | DojoError]]
 _TIMES = ("runtime_ms", "reference_ms", "predicted_runtime_ms", "predicted_reference_ms")
 
 
-class Judged(NamedTuple):
-    """A request, or the reason for none, and what came of it."""
+class JudgedRequest(NamedTuple):
+    """Request, or the reason for none, with its outcome."""
 
     request: JudgeRequest | CallerError
     outcome: Evaluation | DojoError
     forward: Evaluation | DojoError | None
-    """The same kernel without the gradients that its problem asks for: the times of the forward pass."""
+    """Evaluation of the same kernel without the problem's gradients: the times of the forward pass."""
 
     def report(self, gym: GymConfig) -> dict[str, Any]:
-        """The keys of `dojo judge --json`. Raises the error that is there in place of a verdict."""
+        """Return the keys of `dojo judge --json`. Raises the error that is there in place of a verdict."""
         if not isinstance(self.outcome, Evaluation):
             raise self.outcome
         assert isinstance(self.request, JudgeRequest), "a verdict without its request"
@@ -55,31 +55,35 @@ class Judged(NamedTuple):
         return report
 
 
-def judge_all(requests: Sequence[JudgeRequest | CallerError], device: str, judge: _Judge) -> list[Judged]:
-    """What comes of each request, in order.
+def judge_all(
+    requests: Sequence[JudgeRequest | CallerError], device: str, judge: _Judge
+) -> list[JudgedRequest]:
+    """Judge each request; return the outcomes in order.
 
     `judge` is not asked where everything is known without it: an error, or text that is not Python. For a
     problem with gradients it is asked a second time without them.
     """
-    known = [one if isinstance(one, CallerError) else not_python(one, device) for one in requests]
-    without = [_without_gradients(one) for one in requests]
+    known = [
+        request if isinstance(request, CallerError) else not_python(request, device) for request in requests
+    ]
+    without = [_without_gradients(request) for request in requests]
     asked = [
-        one
+        variant
         for request, forward, outcome in zip(requests, without, known, strict=True)
-        for one in (request, forward)
-        if isinstance(one, JudgeRequest) and outcome is None
+        for variant in (request, forward)
+        if isinstance(variant, JudgeRequest) and outcome is None
     ]
     answers = iter(judge(asked) if asked else ())
     return [
-        Judged(request, outcome or next(answers), (outcome or next(answers)) if forward else None)
+        JudgedRequest(request, outcome or next(answers), (outcome or next(answers)) if forward else None)
         for request, forward, outcome in zip(requests, without, known, strict=True)
     ]
 
 
 def judge_here(
     requests: Sequence[JudgeRequest | CallerError], gym: dict[str, str], progress: Progress = silent
-) -> tuple[list[Judged], tuple[TakenOut, ...]]:
-    """What comes of requests, in order, and the judges that were taken out meanwhile.
+) -> tuple[list[JudgedRequest], tuple[TakenOut, ...]]:
+    """Judge requests with judges of this process; return the outcomes, and the judges taken out meanwhile.
 
     `gym` are settings of `GymConfig`. Judges start for the requests that need one, and end with the last.
     """
@@ -100,7 +104,8 @@ def judge_here(
 
 
 def _num_workers(num_requests: int, gym: dict[str, str]) -> int:
-    """One for one kernel; for many, two, or all GPUs of this host or of each node."""
+    """Return the number of judges: one for one kernel; for many, two, or all GPUs of this host or each
+    node."""
     if num_requests == 1 or gym["device"] == "cpu":
         return min(2, num_requests)
     if gym["cluster"] == "ray":
@@ -111,7 +116,7 @@ def _num_workers(num_requests: int, gym: dict[str, str]) -> int:
 
 
 def _without_gradients(request: JudgeRequest | CallerError) -> JudgeRequest | None:
-    """The same kernel for the forward pass alone: another candidate of another problem."""
+    """Return the same kernel for the forward pass alone: another candidate of another problem."""
     if isinstance(request, CallerError) or not wanted_gradients(request.problem.source):
         return None
     return request.model_copy(update={"problem": forward_alone(request.problem)})

@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 def judge_or_none(gym: Gym, requests: Sequence[JudgeRequest]) -> list[Evaluation | None]:
-    """One evaluation a request, in order; None where the gym failed twice or its problem is none there.
+    """Judge each request, in order; None where the gym failed twice or its problem is none there.
 
     A fault of the gym is never an evaluation, and so never a reward. Raises `GymUnavailable` when every
     request failed.
@@ -22,10 +22,10 @@ def judge_or_none(gym: Gym, requests: Sequence[JudgeRequest]) -> list[Evaluation
         return [_evaluation_or_none(outcome) for outcome in gym.judge(requests)]
     except GymUnavailable as error:
         _log.warning("a judgement failed and is tried again: %s", error)
-    found = [_judge_one(gym, request) for request in requests]
-    if requests and not any(found):
+    evaluations = [_judge_one(gym, request) for request in requests]
+    if requests and not any(evaluations):
         raise GymUnavailable(f"the gym left all of {len(requests)} candidates without an evaluation")
-    return found
+    return evaluations
 
 
 def _judge_one(gym: Gym, request: JudgeRequest) -> Evaluation | None:

@@ -28,11 +28,11 @@ class SampleKey(Record):
 
     @property
     def file_name(self) -> str:
-        """The name of its kernel's file."""
+        """Return the name of its kernel's file."""
         return f"level_{self.level}_problem_{self.problem}_sample_{self.sample}_kernel.py"
 
 
-class Claim(Record):
+class ClaimedResult(Record):
     """The result of a sample as KernelBench's evaluator wrote it. Our judge has not seen it."""
 
     sample: int
@@ -44,11 +44,14 @@ class Claim(Record):
 
 
 def number_of(problem: Problem) -> int:
-    """A problem's number in its level, which its name begins with. Raises `ConfigError` without one."""
-    found = _NUMBERED.match(problem.name)
-    if found is None:
+    """Return a problem's number in its level, with which its name begins.
+
+    Raises `ConfigError` without one.
+    """
+    match = _NUMBERED.match(problem.name)
+    if match is None:
         raise ConfigError(f"the name of {problem.id} does not begin with a number, as in 19_ReLU")
-    return int(found[0][:-1])
+    return int(match[0][:-1])
 
 
 def write_problems(problems: Sequence[Problem], root: Path, level: int = 1) -> list[Path]:
@@ -71,15 +74,18 @@ def write_problems(problems: Sequence[Problem], root: Path, level: int = 1) -> l
 
 
 def read_kernels(folder: Path) -> dict[SampleKey, Candidate]:
-    """The kernels of a run's folder, by level, problem and sample. Raises `NotFound` where there are none."""
-    found = {}
+    """Read the kernels of a run's folder, by level, problem and sample.
+
+    Raises `NotFound` where there are none.
+    """
+    kernels = {}
     for file in sorted(folder.glob("*.py")) if folder.is_dir() else ():
         if match := _KERNEL.fullmatch(file.name):
             key = SampleKey(level=int(match[1]), problem=int(match[2]), sample=int(match[3]))
-            found[key] = Candidate.from_source(file.read_text(encoding="utf-8", errors="replace"))
-    if not found:
+            kernels[key] = Candidate.from_source(file.read_text(encoding="utf-8", errors="replace"))
+    if not kernels:
         raise NotFound(f"no level_L_problem_P_sample_S_kernel.py in {folder}")
-    return dict(sorted(found.items(), key=lambda item: (item[0].level, item[0].problem, item[0].sample)))
+    return dict(sorted(kernels.items(), key=lambda item: (item[0].level, item[0].problem, item[0].sample)))
 
 
 def write_kernels(kernels: Mapping[SampleKey, Candidate], folder: Path) -> None:
@@ -99,12 +105,12 @@ def write_results(evaluations: Iterable[tuple[SampleKey, Evaluation]], file: Pat
     file.write_text(json.dumps(results, indent=2))
 
 
-def read_results(file: Path) -> dict[int, list[Claim]]:
-    """The claims of an `eval_results.json` by problem number. Raises `NotFound` or `Corrupt`."""
+def read_results(file: Path) -> dict[int, list[ClaimedResult]]:
+    """Read the claims of an `eval_results.json` by problem number. Raises `NotFound` or `Corrupt`."""
     try:
         results = json.loads(file.read_text())
         return {
-            int(problem): [_claim(one) for one in (samples if isinstance(samples, list) else [samples])]
+            int(problem): [_claim(sample) for sample in (samples if isinstance(samples, list) else [samples])]
             for problem, samples in results.items()
         }
     except OSError as error:
@@ -113,9 +119,9 @@ def read_results(file: Path) -> dict[int, list[Claim]]:
         raise Corrupt(f"{file} is not an eval_results.json of KernelBench: {error!r}") from error
 
 
-def _claim(result: Mapping[str, Any]) -> Claim:
+def _claim(result: Mapping[str, Any]) -> ClaimedResult:
     runtime = float(result["runtime"])
-    return Claim(
+    return ClaimedResult(
         sample=result.get("sample_id", 0),
         compiled=result["compiled"],
         correctness=result["correctness"],
@@ -125,7 +131,7 @@ def _claim(result: Mapping[str, Any]) -> Claim:
 
 
 def directives(problem: Problem) -> str:
-    """The comments on top of a problem by which our reader finds what its text does not say."""
+    """Return comments for the top of a problem that tell our reader what its text does not state."""
     sizes = ", ".join(f"{name}={value!r}" for name, value in problem.cpu_constants.items())
     lines = [f"# cpu: {sizes}"] if sizes else []
     lines += [f"# precision: {problem.precision}"] if problem.precision != "own" else []

@@ -1,4 +1,4 @@
-"""A data set, a reward function and a multi-turn rollout for TRL's `GRPOTrainer`.
+"""Data set, reward function and multi-turn rollout for TRL's `GRPOTrainer`.
 
 Nothing here imports TRL: rows are plain dictionaries, and the other two are callables with TRL's arguments.
 The rollout calls one method of the trainer that TRL does not document, `_generate_single_turn`. It generates
@@ -23,12 +23,13 @@ _MARK = "kernel-dojo-answer"
 
 
 def training_rows(source: EpisodeSource) -> list[dict[str, Any]]:
-    """A row a problem, for `datasets.Dataset.from_list`: `prompt` as chat messages, and `problem_id`."""
+    """Build a row per problem for `datasets.Dataset.from_list`: `prompt` as chat messages, and
+    `problem_id`."""
     return [{"prompt": list(source.begin(id_).messages), "problem_id": id_} for id_ in source.problems]
 
 
 class KernelReward:
-    """A reward function: the worth of the kernel in each completion, None where the judge failed."""
+    """Reward function: the worth of the kernel in each completion, None where the judge failed."""
 
     __name__ = "kernel_reward"
 
@@ -49,21 +50,21 @@ class KernelReward:
             for episode, text, request, evaluation in zip(episodes, texts, requests, evaluations, strict=True)
         ]
         if log_metric := rest.get("log_metric"):
-            known = [one for one in evaluations if one is not None]
-            log_metric("kernel/correct", sum(one.correct for one in known) / len(known))
+            known = [evaluation for evaluation in evaluations if evaluation is not None]
+            log_metric("kernel/correct", sum(evaluation.correct for evaluation in known) / len(known))
         return rewards
 
 
 def rollout_reward(
     prompts: Sequence[Any], completions: Sequence[Any], episode_reward: Sequence[float | None], **rest: Any
 ) -> list[float | None]:
-    """The reward function beside `KernelRollout`, which has judged every turn already."""
+    """Return the rewards that `KernelRollout`, which has judged every turn, recorded."""
     return list(episode_reward)
 
 
 @dataclass(slots=True)
-class _Row:
-    """One conversation as tokens: a trajectory is a single row to TRL."""
+class _PromptRow:
+    """Conversation as tokens: TRL sees a trajectory as a single row."""
 
     episode: Episode
     prompt_ids: list[int]
@@ -88,10 +89,10 @@ class KernelRollout:
         self._ids = {_key(row["prompt"]): row["problem_id"] for row in training_rows(source)}
 
     def __call__(self, prompts: Sequence[list[Message]], trainer: Any) -> dict[str, Any]:
-        """One conversation for each prompt that came, in order."""
+        """Hold one conversation for each prompt, in order."""
         tokenizer = trainer.processing_class
         rows = [
-            _Row(
+            _PromptRow(
                 self._source.begin(self._ids[_key(prompt)]),
                 _tokens(tokenizer, _render(tokenizer, prompt)),
             )
@@ -111,7 +112,7 @@ class KernelRollout:
             "episode_reward": [None if row.failed else row.episode.total for row in rows],
         }
 
-    def _turn(self, rows: list[_Row], answers: Any, logprobs: Any, tokenizer: Any) -> None:
+    def _turn(self, rows: list[_PromptRow], answers: Any, logprobs: Any, tokenizer: Any) -> None:
         texts = tokenizer.batch_decode(answers, skip_special_tokens=True)
         requests = [row.episode.request(text) for row, text in zip(rows, texts, strict=True)]
         evaluations = judge_or_none(self._gym, requests)
@@ -135,7 +136,7 @@ class KernelRollout:
 
 
 def _feedback(tokenizer: Any, message: Message, ended: bool) -> list[int]:
-    """The tokens between an answer and the next: what ends the answer, the message, what begins the next."""
+    """Return the tokens between two answers: the end of the first, the message, and the start of the next."""
     conversation = [{"role": "user", "content": ""}, {"role": "assistant", "content": _MARK}, message]
     text = _render(tokenizer, conversation).rpartition(_MARK)[2]
     return _tokens(tokenizer, text.removeprefix(tokenizer.eos_token) if ended else text)
@@ -150,9 +151,13 @@ def _tokens(tokenizer: Any, text: str) -> list[int]:
 
 
 def _text_of(completion: Any) -> str:
-    """A completion is a text, or a list of one chat message."""
-    return completion if isinstance(completion, str) else "".join(one["content"] or "" for one in completion)
+    """Return the text of a completion, which is a text or a list of one chat message."""
+    return (
+        completion
+        if isinstance(completion, str)
+        else "".join(message["content"] or "" for message in completion)
+    )
 
 
 def _key(messages: Sequence[Message]) -> str:
-    return json.dumps([[one["role"], one["content"]] for one in messages])
+    return json.dumps([[message["role"], message["content"]] for message in messages])

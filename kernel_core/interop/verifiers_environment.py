@@ -1,4 +1,4 @@
-"""Our problems, prompts, feedback and rewards as an environment of `verifiers` (0.4, its v1 interface).
+"""Environment of `verifiers` (0.4, its v1 interface) with our problems, prompts, feedback and rewards.
 
     import verifiers.v1 as vf
     from kernel_core.interop.verifiers_environment import load_environment
@@ -39,7 +39,7 @@ class KernelTask(vf.Task[vf.TaskData]):
 
 
 class KernelTasksetConfig(vf.TasksetConfig):
-    """Which problems, and the form of a conversation; see `kernel_core.config.EnvironmentConfig`."""
+    """Settings of the problems and of a conversation; see `kernel_core.config.EnvironmentConfig`."""
 
     suite: str = "generated"
     limit: int | None = 100
@@ -57,7 +57,7 @@ class KernelTaskset(vf.Taskset[KernelTask, KernelTasksetConfig]):
         self.source = _source(config)
 
     def load(self) -> Iterator[KernelTask]:
-        """The tasks, in order."""
+        """Load the tasks, in order."""
         for id_ in self.source.problems:
             *system, prompt = self.source.begin(id_).messages
             data = vf.TaskData(
@@ -70,7 +70,7 @@ class KernelTaskset(vf.Taskset[KernelTask, KernelTasksetConfig]):
 
 
 class KernelEnvironmentConfig(vf.EnvConfig):
-    """The policy's seat and the judge."""
+    """Settings of the policy's seat and the judge."""
 
     agent: vf.AgentConfig = vf.AgentConfig(harness={"id": "null"}, runtime={"type": "subprocess"})
     """A plain chat: a policy writes kernels, and no tool runs where the policy is sampled."""
@@ -99,7 +99,7 @@ class KernelEnvironment(vf.Env[KernelEnvironmentConfig]):
             self._threads.shutdown(wait=False)
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
-        """One conversation. A fault of the judge fails the episode, and is no reward."""
+        """Run one conversation. A fault of the judge fails the episode, and is no reward."""
         taskset = self.taskset
         assert isinstance(taskset, KernelTaskset)
         assert task.data.id is not None
@@ -135,7 +135,8 @@ class KernelEnvironment(vf.Env[KernelEnvironmentConfig]):
 def load_environment(
     judge_url: str | None = None, judge: dict[str, Any] | None = None, **taskset: Any
 ) -> KernelEnvironment:
-    """The environment; `taskset` are fields of `KernelTasksetConfig`, `judge` settings of `GymConfig`."""
+    """Open the environment; `taskset` are fields of `KernelTasksetConfig`, `judge` settings of
+    `GymConfig`."""
     sys.modules.setdefault("kernel_dojo", sys.modules[__name__])  # verifiers finds a taskset by import
     return KernelEnvironment(
         KernelEnvironmentConfig(

@@ -55,7 +55,7 @@ class Alarm(Record):
 
 
 def alarms_after(rows: Rows) -> list[Alarm]:
-    """The alarms that begin to ring with the last of these rows of metrics (one a step, in order)."""
+    """Return the alarms that begin with the last of these rows of metrics (one per step, in order)."""
     steps = [row for row in rows if row["step"] > 0]
     if not steps:
         return []
@@ -67,7 +67,7 @@ def alarms_after(rows: Rows) -> list[Alarm]:
 
 
 def is_junk(text: str) -> bool:
-    """Whether a text repeats itself without end, or is made of characters that no program needs."""
+    """Return True if a text repeats itself endlessly, or consists of characters that no program needs."""
     if not text:
         return False
     foreign = sum(ord(character) > 0x2FFF or not character.isprintable() for character in text)
@@ -122,7 +122,7 @@ def _idle(steps: Rows) -> str | None:
     taken = [row[_STEPS_TAKEN] for row in steps[-WINDOW:] if _STEPS_TAKEN in row]
     if len(taken) == WINDOW and not any(taken):
         return f"no optimiser step in {WINDOW} steps"
-    # What a mismatch rejects is `drift`.
+    # Rows rejected for mismatch belong to the alarm `drift`.
     rejected = _rejected_share(
         steps, lambda row: row["update/num_rejected_rows"] - row["update/num_mismatched_rows"]
     )
@@ -132,7 +132,7 @@ def _idle(steps: Rows) -> str | None:
 
 
 def _rejected_share(steps: Rows, rejected: Callable[[Mapping[str, Any]], float]) -> float:
-    """The share of all turns of the last `WINDOW` steps; 0 before there are as many."""
+    """Return the rejected share of all turns of the last `WINDOW` steps; 0 before there are as many."""
     rows = [row for row in steps[-WINDOW:] if row.get("update/num_rows")]
     if len(rows) < WINDOW:
         return 0.0

@@ -22,7 +22,7 @@ PART_BYTES = 1 << 30
 
 
 def has_plain_head(model: Any) -> bool:
-    """Whether the model's logits are one matrix product, which `packed_loss` takes apart."""
+    """Return True if the model's logits are one matrix product, which `packed_loss` takes apart."""
     head = model.get_output_embeddings()
     device = next(model.parameters()).device
     is_linear = type(head) is torch.nn.Linear and head.bias is None
@@ -47,7 +47,7 @@ def packed_loss(model: Any, pack: Pack) -> torch.Tensor:
 
 
 class _SummedLoss(torch.autograd.Function):
-    """The gradients are made with the loss, for an incoming gradient of 1, and scaled by the real one."""
+    """Summed loss; gradients are computed in the forward pass for an incoming gradient of 1, then scaled."""
 
     @staticmethod
     def forward(
@@ -97,11 +97,11 @@ def _product_dtype(hidden: torch.Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
 
 
-def _product(one: torch.Tensor, other: torch.Tensor, wide: torch.dtype) -> torch.Tensor:
+def _product(left: torch.Tensor, right: torch.Tensor, wide: torch.dtype) -> torch.Tensor:
     """Accumulated and kept in `wide`; on a CPU half-precision products are rounded in between."""
-    if one.dtype == wide:
-        return one @ other
-    with torch.autocast(one.device.type, enabled=False):
-        if one.is_cuda:
-            return torch.mm(one, other, out_dtype=wide)
-        return (one @ other).to(wide)
+    if left.dtype == wide:
+        return left @ right
+    with torch.autocast(left.device.type, enabled=False):
+        if left.is_cuda:
+            return torch.mm(left, right, out_dtype=wide)
+        return (left @ right).to(wide)

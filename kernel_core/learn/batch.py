@@ -1,4 +1,4 @@
-"""From turns to padded tensors: one row a turn, with loss on the answers only.
+"""Padded tensors from turns: one row per turn, with loss on the answers only.
 
 Rows are padded on the right, so causal attention needs no mask: no real token ever sees padding. Only the
 positions from the shortest prompt on are given to the language-model head. Axes: B rows, T tokens of the
@@ -19,19 +19,19 @@ Ids = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TokenRow:
     """One prompt and its answer, as token ids."""
 
     prompt_ids: Ids
     answer_ids: Ids
-    """With the end token where the answer has one."""
+    """Includes the end token where the answer has one."""
     advantage: float = 1.0
     sampler_logprobs: npt.NDArray[np.float32] | None = None
-    """One number an answer token, from the sampler; None for answers that were not sampled."""
+    """One value per answer token, from the sampler; None for answers that were not sampled."""
     conversation: int = 0
-    """Which of a step's conversations the row is a turn of."""
+    """Index of the row's conversation within the step."""
     kept: bool = True
-    """Whether it is in the loss: rejection takes rows out and leaves them in returns and baselines."""
+    """True if the row is in the loss: rejection takes rows out and leaves them in returns and baselines."""
     importance: npt.NDArray[np.float32] | None = None
     """Weight of each answer token's objective; None is 1 everywhere."""
 
@@ -45,8 +45,8 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Some rows as tensors on the device of the model."""
+class TokenBatch:
+    """Rows as tensors on the model's device."""
 
     ids_B_T: torch.Tensor
     targets_B_C: torch.Tensor
@@ -58,14 +58,14 @@ class Batch:
     importance_B_C: torch.Tensor
     """Weight of each answer token's objective; 1 for rows without any."""
     row_weights_B: torch.Tensor
-    """What a token of each row counts in the loss."""
+    """Weight in the loss of a token of each row."""
     num_tokens: int
     """Tokens of prompts and answers, without padding."""
     num_answer_tokens: int
     """Tokens that carry loss."""
 
     def logits(self, model: Any) -> torch.Tensor:
-        """The model's prediction of every target (B, C, V)."""
+        """Return the model's logits for every target (B, C, V)."""
         keep = self.targets_B_C.shape[1] + 1
         output = model(input_ids=self.ids_B_T, use_cache=False, logits_to_keep=keep)
         logits: torch.Tensor = output.logits[:, :-1]
@@ -89,11 +89,11 @@ def plan_batches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
 
 
 def collate(
-    rows: Sequence[Row],
+    rows: Sequence[TokenRow],
     pad_id: int,
     device: torch.device | str,
     row_weights: Sequence[float] | None = None,
-) -> Batch:
+) -> TokenBatch:
     """Pad some rows to the longest of them; `row_weights` (1 by default) is what a token of each counts."""
     width = max(len(row) for row in rows)
     first = min(len(row.prompt_ids) for row in rows)
@@ -112,7 +112,7 @@ def collate(
         importance_T[start:end] = row.weights
     advantages_B = np.array([row.advantage for row in rows], np.float32)
     ids = torch.from_numpy(ids_B_T).to(device)
-    return Batch(
+    return TokenBatch(
         ids_B_T=ids,
         targets_B_C=ids[:, first:],
         mask_B_C=torch.from_numpy(mask_B_T[:, first:]).to(device),

@@ -43,13 +43,13 @@ Files = Iterator[tuple[str, Iterable[bytes]]]
 
 
 def folder_of(step: int) -> str:
-    """Where the checkpoint after a step is, under the run's folder."""
+    """Return the folder of the checkpoint after a step, relative to the run's folder."""
     return f"{FOLDER}/step-{step:06d}"
 
 
 @dataclass(frozen=True)
-class Draft:
-    """A checkpoint that is not written yet, but for its small files."""
+class CheckpointDraft:
+    """Unwritten checkpoint; only its small files exist."""
 
     step: int
     version: str
@@ -57,9 +57,9 @@ class Draft:
     """Moments and random-number states."""
     about: dict[str, Any]
     weights: dict[str, dict[str, torch.Tensor]]
-    """By file."""
+    """Tensors by file."""
     policy_files: dict[str, str]
-    """Those that are written, with their checksums."""
+    """Checksums of the files already written."""
     keep: int
     score: Sequence[float] | None
     shards: Callable[[], Files] | None
@@ -94,8 +94,8 @@ def draft(
     shards: Callable[[], Files] | None = None,
     *,
     copied: bool = False,
-) -> Draft:
-    """What `save` writes, taken at this moment; `copied` tensors stay as they are while training goes on.
+) -> CheckpointDraft:
+    """Collect the content of a checkpoint now; `copied` tensors do not change while training goes on.
 
     `shards` waits for the files of several learners and gives them; `optimiser` is None then.
     """
@@ -106,8 +106,8 @@ def draft(
     weights = policy.weights()
     if copied:
         tensors = _copies(tensors)
-        weights = {name: _copies(one) for name, one in weights.items()}
-    return Draft(
+        weights = {name: _copies(part) for name, part in weights.items()}
+    return CheckpointDraft(
         step=step,
         version=policy.version,
         tensors=tensors,
@@ -120,7 +120,7 @@ def draft(
     )
 
 
-def finish(store: Store, taken: Draft) -> str:
+def finish(store: Store, taken: CheckpointDraft) -> str:
     """Write what a draft holds, seal it, and remove what it replaces; gives the folder's name."""
     name = folder_of(taken.step)
     folder, trainer = store.child(name), store.child(f"{name}/trainer")
@@ -152,7 +152,7 @@ def finish(store: Store, taken: Draft) -> str:
 
 
 def is_best(store: Store, step: int, score: Sequence[float] | None) -> bool:
-    """Whether a step with this score is better than every one that was saved before it."""
+    """Return True if a step's score exceeds that of every step saved before it."""
     best = _best(store, step)
     return score is not None and (best is None or list(score) > best["score"])
 
@@ -162,7 +162,7 @@ def _copies(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def _best(store: Store, step: int) -> dict[str, Any] | None:
-    """What is known of the best one up to a step."""
+    """Return the best score up to a step."""
     if not store.exists(BEST):
         return None
     best: dict[str, Any] = store.read_json(BEST)
@@ -177,7 +177,7 @@ def list_checkpoint(store: Store, step: int, version: str) -> None:
 
 
 def newest(store: Store) -> str | None:
-    """The folder of the newest whole checkpoint; None before the first one.
+    """Return the folder of the newest complete checkpoint; None before the first one.
 
     A damaged one is passed over with a warning; `Corrupt` when every one is damaged. What is left of
     checkpoints that were never finished is removed.
@@ -205,7 +205,9 @@ def newest(store: Store) -> str | None:
 
 
 def restore(store: Store, policy: Trainable, optimiser: torch.optim.Optimizer | None) -> dict[str, Any]:
-    """Put a checkpoint's weights, optimiser and random-number states in place; `store` is its folder.
+    """Restore a checkpoint's weights, optimiser and random-number states; return its `state`.
+
+    `store` is its folder.
 
     Gives the `state` that it was saved with.
     """
@@ -242,7 +244,7 @@ def _remove(folder: Store) -> None:
 
 
 def _flat(optimiser: torch.optim.Optimizer) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
-    """The optimiser's moments by name, and its groups as JSON."""
+    """Return the optimiser's moments by name, and its groups as JSON."""
     state = optimiser.state_dict()
     tensors = {
         f"state.{index}.{key}": value.detach()
@@ -253,7 +255,7 @@ def _flat(optimiser: torch.optim.Optimizer) -> tuple[dict[str, torch.Tensor], li
 
 
 def nested(tensors: dict[str, torch.Tensor], groups: list[dict[str, Any]]) -> dict[str, Any]:
-    """An optimiser's state from what a checkpoint of one process has."""
+    """Return an optimiser's nested state from the flat one in a checkpoint of one process."""
     state: dict[int, dict[str, torch.Tensor]] = {}
     for name, tensor in tensors.items():
         if name.startswith("state."):

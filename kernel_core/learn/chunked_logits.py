@@ -1,4 +1,4 @@
-"""What an update wants to know of every answer token, without all logits of a batch at once.
+"""Per-token statistics of logits, without holding all logits of a batch at once.
 
 With a vocabulary of 150,000 the logits of one token take 600 kB in float32, and several times that while
 gradients are computed. Where a batch has too many, the head (the last linear map) gives what is wanted of
@@ -21,21 +21,21 @@ import torch.nn.functional as F
 from torch.distributed.fsdp import FSDPModule
 from torch.utils.checkpoint import checkpoint
 
-from kernel_core.learn.batch import Batch
+from kernel_core.learn.batch import TokenBatch
 from kernel_core.policy.fast_decode.patched_modules import lent
 from kernel_core.policy.wide_head import logits_of, wide_logits
 
 Look = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
 """Maps logits (..., V) and targets (...) to some values for each token (...)."""
 LOGITS_BYTES = 2 << 30
-"""In float32, of a whole batch: more are made a part at a time."""
+"""Limit for the float32 logits of a whole batch; above it they are computed in chunks."""
 PART_BYTES = 256 << 20
 
 _PLAIN: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
-def by_token(model: Any, batch: Batch, look: Look) -> tuple[torch.Tensor, ...]:
-    """What `look` gives for each target of a batch (B, C); 0, maybe, where no answer token is."""
+def by_token(model: Any, batch: TokenBatch, look: Look) -> tuple[torch.Tensor, ...]:
+    """Return `look`'s result for each target of a batch (B, C), possibly 0 where no answer token is."""
     head = model.get_output_embeddings()
     is_large = isinstance(head, torch.nn.Linear) and (
         4 * batch.targets_B_C.numel() * head.out_features > LOGITS_BYTES
@@ -50,7 +50,7 @@ def by_token(model: Any, batch: Batch, look: Look) -> tuple[torch.Tensor, ...]:
     return look(logits_B_C_V, batch.targets_B_C)
 
 
-def _in_parts(model: Any, head: Any, batch: Batch, look: Look) -> tuple[torch.Tensor, ...]:
+def _in_parts(model: Any, head: Any, batch: TokenBatch, look: Look) -> tuple[torch.Tensor, ...]:
     is_answer_B_C = batch.mask_B_C.bool()
     targets_N = batch.targets_B_C[is_answer_B_C]
     part = max(1, PART_BYTES // (4 * head.out_features))
@@ -76,7 +76,8 @@ def _spread(values_N: torch.Tensor, is_answer_B_C: torch.Tensor) -> torch.Tensor
 
 
 def is_whole_head(head: Any, model: Any, device: torch.device) -> bool:
-    """Whether the model's logits are what its head gives; of a sharded model, all processes ask together."""
+    """Return True if the head alone makes the model's logits; all processes of a sharded model ask
+    together."""
     if head not in _PLAIN:
         given = []
 

@@ -1,4 +1,4 @@
-"""The conversations of a step and of a probe: which seeds they have, and which judge inputs."""
+"""Conversations of a step and of a probe, with their seeds and judge inputs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from kernel_core.reward.curriculum import Probe
 
 
 def needs_speed(config: TrainConfig, weights: RewardWeights) -> bool:
-    """Whether anything in a step depends on how fast a kernel is: its reward or a threshold."""
+    """Return True if anything in a step depends on a kernel's speed: its reward or a threshold."""
     return weights.speed != 0.0 or config.rollout.stop_at_speedup is not None
 
 
 @dataclass(frozen=True)
 class Conversations:
-    """What writes and what judges, for one run."""
+    """Sampler and judge of one run."""
 
     config: TrainConfig
     sampler: Sampler
@@ -35,19 +35,19 @@ class Conversations:
 
     @functools.cached_property
     def _sampled_gym(self) -> SampledGym | None:
-        """The judge of practice, where a share is judged in full."""
+        """Return the judge of practice, which judges a share in full."""
         share = self.config.judged_in_full
         return SampledGym(self.gym, share) if share < 1 else None
 
     def is_timed(self, weights: RewardWeights) -> bool:
-        """Whether a stage's kernels have a speed. Fast judgements give no predictions."""
+        """Return True if a stage's kernels have a speed. Fast judgements give no predictions."""
         is_predicted = self.kind == "predicted" and self._sampled_gym is None
         return is_predicted or needs_speed(self.config, weights)
 
     def practise(
         self, problems: list[Problem], step: int, draw: int, clock: Clock, *, timing: bool
     ) -> Rollouts:
-        """A group for each problem of a step; `draw` counts the times that problems were drawn for it.
+        """Sample and judge a group for each problem of a step; `draw` counts the redraws of its problems.
 
         The judge's inputs for a problem are the same in every step, so that a known kernel is not judged
         again.
@@ -73,8 +73,11 @@ class Conversations:
         return rollouts
 
     def probe(self, problems: list[Problem], step: int, clock: Clock) -> Probe:
-        """One answer to each problem. The judge's inputs are the same at every probe. Problems that the gym
-        cannot work on are left out and counted; `GymUnavailable` when that is all of them."""
+        """Sample and judge one answer to each problem.
+
+        The judge's inputs are the same at every probe. Problems that the gym cannot work on are left out and
+        counted; `GymUnavailable` when that is all of them.
+        """
         rollouts = roll_out(
             self.sampler,
             self.gym,
@@ -93,6 +96,6 @@ class Conversations:
         return probe_of(rollouts.groups, step, self.kind, rollouts.num_left_out)
 
     def _release_server(self) -> None:
-        """The update is next, on the same GPU perhaps."""
+        """Release the sampling server's GPU: the update may need it next."""
         if self.config.sampler.is_server:
             self.sampler.release()

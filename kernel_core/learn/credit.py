@@ -1,4 +1,4 @@
-"""From judged conversations to what is learned from them: rewards, returns, advantages and rows."""
+"""Rewards, returns, advantages and training rows from judged conversations."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from kernel_core.config import RewardWeights, TrainConfig
 from kernel_core.dialogue.rollout import Rollouts, seed_of
-from kernel_core.dialogue.turns import Group, Trajectory, Turn
-from kernel_core.learn.batch import Row
+from kernel_core.dialogue.turns import Trajectory, TrajectoryGroup, Turn
+from kernel_core.learn.batch import TokenRow
 from kernel_core.records import RewardTerms
 from kernel_core.reward.advantages import ESTIMATORS
 from kernel_core.reward.rejection import ProfileRejection, keep_probability
@@ -21,27 +21,29 @@ from kernel_core.reward.terms import known_own_share, reward, usual_own_share, w
 
 @dataclass(frozen=True, slots=True)
 class GradedTurn:
-    """A turn with what it earned, what it led to, and how that compares with its group."""
+    """Turn with its reward, return and advantage."""
 
     turn: Turn
     terms: RewardTerms
-    """What its kernel is worth by itself."""
+    """Reward terms of the kernel by itself."""
     paid: float
-    """Its reward in the course of the conversation."""
+    """Reward of the turn within its conversation."""
     following: float
-    """Its return: discounted rewards from this turn on."""
+    """Return: discounted rewards from this turn on."""
     advantage: float
     masked: bool = False
     """Left out of the loss, as a regression (`mask_regressions`)."""
 
 
-def grade(groups: Sequence[Group], weights: RewardWeights, config: TrainConfig) -> list[list[GradedTurn]]:
-    """Every turn of every group, in order, graded under a stage's weights; one list a group."""
+def grade(
+    groups: Sequence[TrajectoryGroup], weights: RewardWeights, config: TrainConfig
+) -> list[list[GradedTurn]]:
+    """Grade every turn of every group under a stage's weights, in order; one list per group."""
     return [_grade_group(group, weights, config) for group in groups]
 
 
 def varies(group: Sequence[GradedTurn]) -> bool:
-    """Whether anything can be learned from a group: some turn did better than another."""
+    """Return True if anything can be learned from a group: some turn did better than another."""
     return any(graded.advantage != 0.0 for graded in group)
 
 
@@ -50,12 +52,14 @@ def rows_of(
     rollouts: Rollouts,
     profile_rejection: ProfileRejection = "none",
     seed: int = 0,
-) -> list[Row]:
-    """A training row for each turn that the policy really wrote; `seed` is of the draws of rejection."""
+) -> list[TokenRow]:
+    """Build a training row for each turn that the policy wrote; `seed` seeds the draws of rejection."""
     rows = []
     conversations: dict[tuple[str, int], int] = {}
     for turn, advantage, masked in (
-        (one.turn, one.advantage, one.masked) for group in graded for one in group
+        (graded_turn.turn, graded_turn.advantage, graded_turn.masked)
+        for group in graded
+        for graded_turn in group
     ):
         key = turn.problem_id, turn.trajectory
         sample = rollouts.samples[*key, turn.index]
@@ -68,7 +72,7 @@ def rows_of(
         )
         drawn = np.random.default_rng(seed_of(seed, *key, turn.index)).random()
         rows.append(
-            Row(
+            TokenRow(
                 sample.prompt_ids,
                 sample.token_ids,
                 advantage,
@@ -83,8 +87,7 @@ def rows_of(
 def paid_rewards(
     trajectory: Trajectory, weights: RewardWeights, config: TrainConfig, usual_share: float = 0.0
 ) -> list[float]:
-    """The reward of each turn of a conversation, by the configured rule of credit; `usual_share` stands for
-    own-kernel shares that are not known (see `rewards.usual_own_share`)."""
+    """Return the reward of each turn of a conversation, by the configured credit rule."""
     if config.credit == "absolute":
         return [reward(turn, weights, usual_share).total for turn in trajectory.turns]
     worth_T, penalty_T = _worths(trajectory, weights, usual_share)
@@ -94,7 +97,7 @@ def paid_rewards(
 def _worths(
     trajectory: Trajectory, weights: RewardWeights, usual_share: float
 ) -> tuple[list[float], list[float]]:
-    """What the conversation stands at after each turn, without the turn's penalty, and the penalty.
+    """Return the conversation's worth after each turn, without that turn's penalty, and the penalty.
 
     A turn that could not be written changes nothing: what was handed in before it stays.
     """
@@ -107,11 +110,13 @@ def _worths(
     return worth_T, penalty_T
 
 
-def _grade_group(group: Group, weights: RewardWeights, config: TrainConfig) -> list[GradedTurn]:
+def _grade_group(group: TrajectoryGroup, weights: RewardWeights, config: TrainConfig) -> list[GradedTurn]:
     if not group.trajectories:
         return []
-    share = usual_own_share([turn.evaluation for one in group.trajectories for turn in one.turns])
-    paid = [paid_rewards(one, weights, config, share) for one in group.trajectories]
+    share = usual_own_share(
+        [turn.evaluation for trajectory in group.trajectories for turn in trajectory.turns]
+    )
+    paid = [paid_rewards(trajectory, weights, config, share) for trajectory in group.trajectories]
     following = [returns_of(rewards, config.gamma, config.returns) for rewards in paid]
     stands_G_T = np.zeros((len(paid), max(map(len, paid))))
     for g, trajectory in enumerate(group.trajectories):
@@ -139,7 +144,7 @@ def _compared(
     config: TrainConfig,
     num_turns: int,
 ) -> npt.NDArray[np.float64]:
-    """What the turns of one conversation are compared by (T); NaN for one that is compared with nothing.
+    """Return the values by which the turns of a conversation are compared (T); NaN leaves a turn out.
 
     `values` is what it stands at after each turn. By progress, one that was stopped keeps that in the turns
     that it did not need, so that the baseline of the others does not depend on which conversations stopped.
@@ -160,7 +165,7 @@ def _compared(
 
 
 def written(turn: Turn) -> bool:
-    """Whether the policy could answer at all: a prompt may be longer than its context."""
+    """Return True if the policy could answer at all: a prompt may exceed its context."""
     return turn.completion.finish_reason != "error"
 
 

@@ -1,4 +1,4 @@
-"""The decoder layers of a causal language model: what is sharded and computed again one by one."""
+"""Decoder layers of a causal language model: the units of sharding and of gradient checkpointing."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from kernel_core.policy.fast_decode.patched_modules import lent
 
 
 def decoder_layers(model: Any) -> list[Any]:
-    """In order; transformers names their class as what must not be split over devices. (A sharded
-    layer has a class of its own, made of that one.)"""
+    """Return the decoder layers in order; transformers names their class as one not to split over devices.
+
+    (A sharded layer has a class of its own, made of that one.)
+    """
     names = set(getattr(model, "_no_split_modules", None) or ())
     return [module for module in model.modules() if names & {kind.__name__ for kind in type(module).__mro__}]
 
 
-def computed_again(model: Any, wanted: bool) -> AbstractContextManager[None]:
+def computed_again(model: Any, enabled: bool) -> AbstractContextManager[None]:
     """Layers that keep only their inputs, and are computed again when their gradients are."""
-    layers = decoder_layers(model) if wanted else []
+    layers = decoder_layers(model) if enabled else []
     return lent([(layer, partial(checkpoint, layer.forward, use_reentrant=False)) for layer in layers])

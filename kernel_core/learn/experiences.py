@@ -1,4 +1,4 @@
-"""The experience of each step: gathered when it is wanted, or ahead, while the step before is learned.
+"""Experience of each step: gathered on demand, or ahead, during the update of the step before.
 
 With `sample_ahead` the answers of step t + 1 are written and judged during the update of step t, by the
 weights that were published before it. They are one update old when they are learned from; the importance
@@ -27,7 +27,7 @@ from kernel_core.reward.curriculum import CurriculumState
 
 
 class Gathered(NamedTuple):
-    """A step's experience, and the stage that it was rewarded by."""
+    """Experience of a step, and the stage that rewarded it."""
 
     stage: StageConfig
     experience: Experience
@@ -42,7 +42,7 @@ class Experiences:
         self._ahead: tuple[int, Future[Gathered]] | None = None
 
     def of(self, step: int, curriculum: CurriculumState, clock: Clock) -> Gathered:
-        """The experience of a step, which was begun ahead or is gathered now. Raises what went wrong."""
+        """Return a step's experience, gathered ahead or now. Raises what went wrong."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead[0] == step:
             gathered = ahead[1].result()
@@ -62,12 +62,12 @@ class Experiences:
             wait([self._ahead[1]])
 
     def forget(self) -> None:
-        """The run goes on from a checkpoint: what was begun does not count."""
+        """Discard what was begun: the run goes on from a checkpoint."""
         self.settle()
         self._ahead = None
 
     def close(self) -> None:
-        """End the thread after what it does."""
+        """Stop the thread after its current work."""
         self.forget()
         if self._thread is not None:
             self._thread.shutdown()
@@ -77,7 +77,7 @@ class Experiences:
         return self._gather(step, curriculum, Clock(silent))
 
     def _gather(self, step: int, curriculum: CurriculumState, clock: Clock) -> Gathered:
-        """The step's problems, answered, judged and graded."""
+        """Sample, judge and grade the step's problems."""
         stage = self._config.curriculum.stages[curriculum.stage_index]
         timing = needs_speed(self._config, stage.weights)
         experience = gather(

@@ -1,4 +1,4 @@
-"""What learns: the policy's optimiser, and the weights that a KL term holds.
+"""Learner in the trainer's process: the policy's optimiser, and the reference weights of a KL term.
 
 Everything that changes is in checkpoints, through `optimiser`; the reference is a folder in the run's store.
 """
@@ -12,12 +12,12 @@ import torch
 
 from kernel_core.config import TrainConfig
 from kernel_core.errors import ConfigError
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.checkpoint import Files
-from kernel_core.learn.reference import Reference, hold
+from kernel_core.learn.reference import ReferenceModel, hold
 from kernel_core.learn.update import keep_master_weights, new_optimiser, set_rate, update
 from kernel_core.learn.update_report import UpdateReport
-from kernel_core.policy.device_memory import give_back
+from kernel_core.policy.device_memory import release_cached_memory
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.policy.trainable import Trainable
 from kernel_core.progress import Progress
@@ -28,23 +28,23 @@ REFERENCE = "reference"
 
 
 class Learning(Protocol):
-    """What updates the policy of a run; `open_learner` picks it."""
+    """Updates the policy of a run; `open_learner` picks it."""
 
     @property
     def optimiser(self) -> torch.optim.Optimizer | None:
-        """What a checkpoint has to keep of it; None where the policy's server does."""
+        """Return the optimiser for checkpoints; None where the policy's server keeps it."""
         ...
 
     def begin(self) -> None:
-        """Before the first step."""
+        """Prepare the first step."""
         ...
 
-    def went_back(self, folder: Store) -> None:
+    def on_restore(self, folder: Store) -> None:
         """Policy and optimiser are those of a checkpoint, in this folder, now."""
         ...
 
-    def update(self, rows: Sequence[Row], step: int, progress: Progress) -> UpdateReport:
-        """One step's update; nothing where the method learns nothing."""
+    def update(self, rows: Sequence[TokenRow], step: int, progress: Progress) -> UpdateReport:
+        """Make one step's update; do nothing where the method learns nothing."""
         ...
 
     def save(self, folder: Store) -> Callable[[], Files] | None:
@@ -52,12 +52,12 @@ class Learning(Protocol):
         ...
 
     def close(self) -> None:
-        """End what it started."""
+        """Release started processes."""
         ...
 
 
 def open_learner(config: TrainConfig, policy: Trainable, store: Store) -> Learning:
-    """The learner of this kind of policy; `store` is the run's."""
+    """Open the learner of this kind of policy; `store` is the run's."""
     if isinstance(policy, TorchPolicy) and config.has_group:
         from kernel_core.learn.distributed.learner_group import LearnerGroup
 
@@ -81,33 +81,33 @@ class Learner:
         self._config, self._policy, self._store = config, policy, store
         keep_master_weights(policy)
         self.optimiser = new_optimiser(policy.model, config.lr)
-        self._reference: Reference | None = None
+        self._reference: ReferenceModel | None = None
 
     def begin(self) -> None:
-        """Before the first step: keep the policy as it is for the KL term, if there is one."""
+        """Prepare the first step: keep the policy as it is for the KL term, if there is one."""
         if self._config.kl_coefficient:
             self._policy.save(self._store.child(REFERENCE))
             self._hold()
 
-    def went_back(self, folder: Store) -> None:
+    def on_restore(self, folder: Store) -> None:
         """Policy and optimiser are a checkpoint's now."""
         if self._config.kl_coefficient:
             self._hold()
 
-    def update(self, rows: Sequence[Row], step: int, progress: Progress) -> UpdateReport:
-        """One step's update; nothing where the method learns nothing."""
+    def update(self, rows: Sequence[TokenRow], step: int, progress: Progress) -> UpdateReport:
+        """Make one step's update; do nothing where the method learns nothing."""
         if self._config.method == "frozen":
             return UpdateReport.nothing()
         set_rate(self.optimiser, rate(self._config, step))
         report = update(self._policy, self.optimiser, rows, self._config, self._reference, progress)
-        give_back(self._policy.device)  # a judge on the same GPU is next
+        release_cached_memory(self._policy.device)  # a judge on the same GPU is next
         return report
 
     def save(self, folder: Store) -> None:
-        """Everything is in `optimiser`."""
+        """Do nothing: everything is in `optimiser`."""
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Do nothing."""
 
     def _hold(self) -> None:
         if self._reference is None:
@@ -115,5 +115,5 @@ class Learner:
 
 
 def rate(config: TrainConfig, step: int) -> float:
-    """The learning rate of a step, counted from 1: linear up to `lr` over `warmup` steps."""
+    """Return the learning rate of a step, counted from 1: linear up to `lr` over `warmup` steps."""
     return config.lr * min(1.0, step / config.warmup) if config.warmup else config.lr

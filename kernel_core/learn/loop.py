@@ -1,4 +1,6 @@
-"""The RL loop: practise, judge, reward, update, measure, checkpoint. Kill it anywhere; it goes on.
+"""RL loop: practise, judge, reward, update, measure, checkpoint.
+
+It resumes after a kill at any point. Kill it anywhere; it goes on.
 
 A step works from the newest checkpoint's state alone, and everything that it writes comes before its own
 checkpoint is sealed. So a killed run repeats at most the steps since then, and on a CPU repeats them bit
@@ -106,12 +108,12 @@ class Trainer:
 
     @property
     def curriculum(self) -> CurriculumState:
-        """Where the run is in its stages."""
+        """Return the curriculum state."""
         return self._curriculum
 
     @property
     def done(self) -> bool:
-        """Whether the last step, minute or judged answer is over, or an alarm ended the run."""
+        """Return True if the last step, minute or judged answer is over, or an alarm ended the run."""
         minutes, candidates = self.config.minutes, self.config.candidates
         out_of_time = minutes is not None and self._seconds >= 60 * minutes
         is_spent = out_of_time or (candidates is not None and self._num_judged >= candidates)
@@ -119,8 +121,11 @@ class Trainer:
         return stopped or self._step >= self.config.steps or (self._step >= 1 and is_spent)
 
     def step(self) -> StepReport:
-        """One step. After an error in it (the gym's, a full disk) call it again: it begins anew from the
-        newest checkpoint, as a new process would."""
+        """Run one step.
+
+        After an error in it (the gym's, a full disk) call it again. After an error in it (the gym's, a full
+        disk) call it again: it begins anew from the newest checkpoint, as a new process would.
+        """
         if self.done:
             raise ValueError(f"training is done after step {self._step}")
         if self._unfinished:
@@ -137,7 +142,7 @@ class Trainer:
         return report
 
     def close(self) -> None:
-        """End what the trainer started: a checkpoint in work, connections to a sampler, other learners."""
+        """Stop what the trainer started: a checkpoint in work, connections to a sampler, other learners."""
         with contextlib.ExitStack() as ends:  # all of it, in this order reversed, also after an error in one
             for part in (self._learner, self._sampler, self._saver, self._experiences):
                 ends.callback(part.close)
@@ -153,8 +158,10 @@ class Trainer:
         else:
             state = checkpoint.restore(self._store.child(folder), self.policy, self._learner.optimiser)
             if (method := state.get("method", "rl")) != self.config.method:
-                wanted = self.config.method
-                raise ConfigError(f"this run has method={method}; another run name is needed for {wanted}")
+                configured = self.config.method
+                raise ConfigError(
+                    f"this run has method={method}; another run name is needed for {configured}"
+                )
             self._step = state["step"]
             self._name = state["name"]
             self._seconds = self._saved_at_s = state["seconds"]
@@ -167,12 +174,12 @@ class Trainer:
             self._curriculum = CurriculumState.model_validate(state["curriculum"])
             checkpoint.list_checkpoint(self._store, self._step, self.policy.version)
             log.info("going on after step %d, stage %s", self._step, self._stage)
-            self._learner.went_back(self._store.child(folder))
+            self._learner.on_restore(self._store.child(folder))
         self._published = False
         self._journal.go_back(self._step)
 
     def _begin(self) -> None:
-        """Before the first step: keep the reference, and measure the policy as it came."""
+        """Prepare the first step: keep the reference, and measure the initial policy."""
         self._learner.begin()
         clock = Clock(self._progress)
         probe = self._conversations.probe(self._practice.probe_problems(), 0, clock)
@@ -228,7 +235,7 @@ class Trainer:
         return report_of(done, self.config, self._speedups, alarms, saved, clock.seconds)
 
     def _write(self, done: Finished, clock: Clock) -> list[Alarm]:
-        """The step's tables and its row of metrics; gives the alarms that it rings."""
+        """Write the step's tables and its row of metrics; return the alarms."""
         gathered = done.gathered
         self._journal.write_tables(
             done.step, done.stage, gathered.problems, gathered.rollouts.groups, gathered.graded, self._kind
@@ -267,7 +274,8 @@ class Trainer:
         return saved
 
     def _save_due(self, probe: Probe | None) -> bool:
-        """Whether steps and minutes since the last checkpoint are enough, or the step is one to be kept."""
+        """Return True if the steps or minutes since the last checkpoint suffice, or the step is one to
+        keep."""
         if self.done:
             return True
         if self._step % self.config.checkpoint_every:

@@ -29,8 +29,11 @@ import torch
 
 Aggregation = Literal["constant", "token", "turn"]
 USUAL_TOKENS = 512
-"""What `constant` divides by. As published it is the longest answer that is allowed, so that the gradient
-would be an eighth where `max_new_tokens` is 4096, whatever was written."""
+"""Divisor of `constant`, in tokens.
+
+As published it is the longest answer that is allowed, so that the gradient would be an eighth where
+`max_new_tokens` is 4096, whatever was written.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +49,12 @@ class LossSettings:
 
 @dataclass(frozen=True, slots=True)
 class Surrogate:
-    """The clipped objective of each token, and what a person wants to know about it."""
+    """Clipped objective of each token, with its diagnostics."""
 
     objective_B_C: torch.Tensor
     ratio_B_C: torch.Tensor
     clipped_B_C: torch.Tensor
-    """Where a bound holds, so that the token has no gradient."""
+    """True where a bound holds, so that the token has no gradient."""
 
 
 def token_logprobs(
@@ -75,7 +78,7 @@ def surrogate(
     advantages_B: torch.Tensor,
     settings: LossSettings,
 ) -> Surrogate:
-    """The clipped objective of each token."""
+    """Return the clipped objective of each token."""
     advantage = advantages_B[:, None]
     ratio = torch.exp(logprobs_B_C - old_logprobs_B_C)
     unclipped = ratio * advantage
@@ -88,19 +91,19 @@ def surrogate(
 
 
 def imitation(logprobs_B_C: torch.Tensor) -> Surrogate:
-    """The objective of supervised learning, log π itself: the loss is the cross entropy of the answer."""
+    """Return the objective of supervised learning, log π: the loss is the cross entropy of the answer."""
     ratio_B_C = torch.ones_like(logprobs_B_C)
     return Surrogate(logprobs_B_C, ratio_B_C, torch.zeros_like(ratio_B_C, dtype=torch.bool))
 
 
 def k3(logprobs_B_C: torch.Tensor, reference_logprobs_B_C: torch.Tensor) -> torch.Tensor:
-    """The k3 estimate of KL(π ‖ π_ref) of each token; never negative."""
+    """Return the k3 estimate of KL(π ‖ π_ref) of each token; never negative."""
     difference = reference_logprobs_B_C - logprobs_B_C
     return torch.exp(difference) - difference - 1.0
 
 
 def row_weights(lengths: Sequence[int], aggregation: Aggregation) -> list[float]:
-    """What a token of each row counts, given the answer lengths of all rows, in the loss or not.
+    """Return the weight of a token of each row, given the answer lengths of all rows, in the loss or not.
 
     An empty row counts nothing.
     """
@@ -120,7 +123,7 @@ def summed_loss(
     mask_B_C: torch.Tensor,
     settings: LossSettings,
 ) -> torch.Tensor:
-    """The sum over answer tokens, each counting what `mask_B_C` holds for it (0 for all others)."""
+    """Sum the loss over answer tokens, each weighted by its value in `mask_B_C` (0 for all others)."""
     loss_B_C = -objective_B_C
     if settings.entropy_coefficient:
         loss_B_C = loss_B_C - settings.entropy_coefficient * entropy_B_C

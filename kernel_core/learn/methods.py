@@ -21,7 +21,7 @@ import numpy as np
 from kernel_core.config import TrainConfig
 from kernel_core.dialogue.rollout import seed_of
 from kernel_core.errors import ConfigError
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.credit import GradedTurn, rows_of, written
 from kernel_core.learn.step_batch import Experience
 from kernel_core.learn.winners import Winners
@@ -43,7 +43,7 @@ def check_settings(config: TrainConfig) -> None:
 
 
 def credited(gathered: Experience, config: TrainConfig, step: int) -> Experience:
-    """The step with the advantages that its method learns from."""
+    """Return the step with the advantages that its method learns from."""
     if config.method != "rl_shuffled":
         return gathered
     seed = seed_of(config.seed, "shuffle", step)
@@ -51,20 +51,20 @@ def credited(gathered: Experience, config: TrainConfig, step: int) -> Experience
 
 
 def shuffled(group: Sequence[GradedTurn], seed: int) -> list[GradedTurn]:
-    """A group after its answers at the same turn have exchanged, at random, what they were paid.
+    """Exchange the rewards of a group's answers at the same turn, at random.
 
     Every order is as likely as any other, so an answer may keep its own. Were that ruled out, the others'
     rewards would still tell something of the answer. Across turns nothing is exchanged: a conversation that
     was stopped early has no later turn, and a late reward in an early place would tell of it.
     """
     result = list(group)
-    for index in sorted({one.turn.index for one in group}):
-        places = [i for i, one in enumerate(group) if one.turn.index == index and written(one.turn)]
+    for index in sorted({member.turn.index for member in group}):
+        places = [i for i, member in enumerate(group) if member.turn.index == index and written(member.turn)]
         if not places:
             continue
         draw = np.random.default_rng(seed_of(seed, group[places[0]].turn.problem_id, index))
-        for place, other in zip(places, draw.permutation(places), strict=True):
-            paid_as = group[other]
+        for place, source in zip(places, draw.permutation(places), strict=True):
+            paid_as = group[source]
             result[place] = replace(
                 group[place],
                 paid=paid_as.paid,
@@ -77,8 +77,8 @@ def shuffled(group: Sequence[GradedTurn], seed: int) -> list[GradedTurn]:
 
 def rows_to_learn(
     gathered: Experience, config: TrainConfig, winners: Winners, step: int, *, by_speed: bool
-) -> list[Row]:
-    """The rows of the step's update. Expert iteration keeps the step's winners first, then replays.
+) -> list[TokenRow]:
+    """Return the rows of the step's update. Expert iteration keeps the step's winners first, then replays.
 
     `by_speed` ranks the winners of this step by speed-up, for a stage that pays for speed.
     """

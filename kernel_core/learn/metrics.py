@@ -1,4 +1,4 @@
-"""The numbers of a step, by the names under which `metrics.jsonl` and tensorboard keep them."""
+"""Metrics of a step, by their names in `metrics.jsonl` and tensorboard."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernel_core.dialogue.turns import Group, Turn
+from kernel_core.dialogue.turns import TrajectoryGroup, Turn
 from kernel_core.evaluation.metrics import Outcome, SpeedKind, outcome_of
 from kernel_core.learn.alarms import is_junk
 from kernel_core.learn.credit import GradedTurn, varies
@@ -24,23 +24,27 @@ def measure(graded: Sequence[Sequence[GradedTurn]], kind: SpeedKind, is_timed: b
 
     Where nothing was timed, no rate says that nothing was fast.
     """
-    flat = [one for group in graded for one in group]
-    metrics = _rewards(flat) | kernel_rates([one.turn for one in flat], kind)
+    flat = [graded_turn for group in graded for graded_turn in group]
+    metrics = _rewards(flat) | kernel_rates([graded_turn.turn for graded_turn in flat], kind)
     metrics["batch/num_groups"] = len(graded)
     metrics["batch/num_constant_groups"] = sum(bool(group) and not varies(group) for group in graded)
     metrics["batch/num_turns"] = len(flat)
-    metrics["advantage/std"] = float(np.std([one.advantage for one in flat]))
-    metrics["advantage/max"] = max(abs(one.advantage) for one in flat)
-    for index in sorted({one.turn.index for one in flat}):
-        these = [one for one in flat if one.turn.index == index]
-        rates = kernel_rates([one.turn for one in these], kind)
-        metrics[f"multiturn/turn_{index}/reward_mean"] = float(np.mean([one.terms.total for one in these]))
+    metrics["advantage/std"] = float(np.std([graded_turn.advantage for graded_turn in flat]))
+    metrics["advantage/max"] = max(abs(graded_turn.advantage) for graded_turn in flat)
+    for index in sorted({graded_turn.turn.index for graded_turn in flat}):
+        these = [graded_turn for graded_turn in flat if graded_turn.turn.index == index]
+        rates = kernel_rates([graded_turn.turn for graded_turn in these], kind)
+        metrics[f"multiturn/turn_{index}/reward_mean"] = float(
+            np.mean([graded_turn.terms.total for graded_turn in these])
+        )
         for name in ("format_rate", "compile_rate", "correct_rate", "fast_1_rate"):
             metrics[f"multiturn/turn_{index}/{name}"] = rates[f"kernel/{name}"]
         for verdict in Verdict:
             metrics[f"multiturn/turn_{index}/verdict/{verdict}"] = rates[f"verdict/{verdict}"]
     metrics["multiturn/success_rate"] = _success_rate(graded)
-    metrics["multiturn/repeat_rate"] = float(np.mean([one.turn.repeats_earlier for one in flat]))
+    metrics["multiturn/repeat_rate"] = float(
+        np.mean([graded_turn.turn.repeats_earlier for graded_turn in flat])
+    )
     return {name: value for name, value in metrics.items() if is_timed or "fast_1" not in name}
 
 
@@ -68,8 +72,8 @@ def kernel_rates(turns: Sequence[Turn], kind: SpeedKind) -> Metrics:
     return metrics
 
 
-def probe_of(groups: Sequence[Group], step: int, kind: SpeedKind, num_left_out: int) -> Probe:
-    """What the curriculum looks at, from one answer a validation problem."""
+def probe_of(groups: Sequence[TrajectoryGroup], step: int, kind: SpeedKind, num_left_out: int) -> Probe:
+    """Return the curriculum's measurements, from one answer per validation problem."""
     outcomes: list[Outcome] = [
         outcome_of(turn.evaluation, turn.index)
         for group in groups
@@ -87,26 +91,26 @@ def probe_of(groups: Sequence[Group], step: int, kind: SpeedKind, num_left_out: 
 
 
 def _rewards(flat: Sequence[GradedTurn]) -> Metrics:
-    """What the kernels are worth by themselves, in all and term by term, and what was paid for them."""
-    totals = [one.terms.total for one in flat]
+    """Return the kernels' worth, in all and term by term, and the rewards paid for them."""
+    totals = [graded_turn.terms.total for graded_turn in flat]
     metrics = {
         "reward/mean": float(np.mean(totals)),
         "reward/std": float(np.std(totals)),
         "reward/min": min(totals),
         "reward/max": max(totals),
-        "reward/paid_mean": float(np.mean([one.paid for one in flat])),
+        "reward/paid_mean": float(np.mean([graded_turn.paid for graded_turn in flat])),
     }
     for name in _TERMS:
-        metrics[f"reward/{name}"] = float(np.mean([getattr(one.terms, name) for one in flat]))
+        metrics[f"reward/{name}"] = float(np.mean([getattr(graded_turn.terms, name) for graded_turn in flat]))
     return metrics
 
 
 def _success_rate(graded: Sequence[Sequence[GradedTurn]]) -> float:
-    """The share of conversations with a correct kernel in any turn."""
+    """Return the share of conversations with a correct kernel in any turn."""
     best: dict[tuple[str, int], bool] = {}
-    for one in (one for group in graded for one in group):
-        key = one.turn.problem_id, one.turn.trajectory
-        best[key] = best.get(key, False) or one.turn.evaluation.correct
+    for graded_turn in (graded_turn for group in graded for graded_turn in group):
+        key = graded_turn.turn.problem_id, graded_turn.turn.trajectory
+        best[key] = best.get(key, False) or graded_turn.turn.evaluation.correct
     return _share(list(best.values()))
 
 

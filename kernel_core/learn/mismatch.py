@@ -1,4 +1,4 @@
-"""Where the sampler's probabilities are not the trainer's: rejection, and truncated importance weights.
+"""Correction of sampler-trainer mismatch: rejection, and truncated importance weights.
 
 Sampler and trainer compute the same model with other kernels, batch shapes or precision, so tokens are drawn
 from π_sampler and learned under π. Of each token, with both read before the update:
@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernel_core.config import MismatchConfig
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 
 Floats = npt.NDArray[np.float32]
 
@@ -36,7 +36,7 @@ Floats = npt.NDArray[np.float32]
 class Corrected:
     """Rows with what the mismatch says about them, and what a person wants to know."""
 
-    rows: list[Row]
+    rows: list[TokenRow]
     num_rejected: int = 0
     """Rows that this rule took out of the loss, by band or veto."""
     worst_mean: float | None = None
@@ -47,7 +47,9 @@ class Corrected:
     """Largest |Δ log-probability| of a token of theirs. None where the trainer did not read all rows."""
 
 
-def correct(rows: Sequence[Row], trainer_logprobs: Sequence[Floats], config: MismatchConfig) -> Corrected:
+def correct(
+    rows: Sequence[TokenRow], trainer_logprobs: Sequence[Floats], config: MismatchConfig
+) -> Corrected:
     """Rows to learn from, given the trainer's log-probability of every answer token of every row.
 
     Rows without sampler log-probabilities (the sampler did not draw them) are left as they are.
@@ -75,16 +77,16 @@ def correct(rows: Sequence[Row], trainer_logprobs: Sequence[Floats], config: Mis
     )
 
 
-def _log_ratio(ours: Floats, row: Row) -> npt.NDArray[np.float64]:
+def _log_ratio(ours: Floats, row: TokenRow) -> npt.NDArray[np.float64]:
     assert row.sampler_logprobs is not None
     ratio: npt.NDArray[np.float64] = ours.astype(np.float64) - row.sampler_logprobs.astype(np.float64)
     return ratio
 
 
 def _means_by_conversation(
-    rows: Sequence[Row], log_ratios: Sequence[npt.NDArray[np.float64]]
+    rows: Sequence[TokenRow], log_ratios: Sequence[npt.NDArray[np.float64]]
 ) -> dict[int, float]:
-    """The logarithm of w of each conversation."""
+    """Return the logarithm of w of each conversation."""
     sums: dict[int, float] = {}
     counts: dict[int, int] = {}
     for row, log_ratio in zip(rows, log_ratios, strict=True):
@@ -94,7 +96,7 @@ def _means_by_conversation(
 
 
 def _kept(
-    rows: Sequence[Row],
+    rows: Sequence[TokenRow],
     log_ratios: Sequence[npt.NDArray[np.float64]],
     log_means: dict[int, float],
     config: MismatchConfig,

@@ -20,14 +20,14 @@ import torch
 import torch.nn.functional as F
 from transformers import AttentionInterface
 
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 
 log = logging.getLogger(__name__)
 
 NAME = "packed_rows"
 """The name of this attention in the registry of transformers."""
 CLOSE = 0.05
-"""A packed row may differ from the same row alone by this share, which covers rounding in bfloat16."""
+"""Relative tolerance between a packed row and the same row alone; it covers rounding in bfloat16."""
 
 
 def _kernel() -> Callable[..., Any] | None:
@@ -43,18 +43,18 @@ _OPTIONS = frozenset(inspect.signature(_KERNEL).parameters if _KERNEL is not Non
 
 
 class CannotPackError(Exception):
-    """The model's attention wants more than causal attention inside each row."""
+    """Raised where attention is more than causal attention inside each row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Some rows as one sequence on the device of the model."""
+    """Rows as one sequence on the model's device."""
 
     ids_1_T: torch.Tensor
     positions_1_T: torch.Tensor
-    """The position of each token in its own row."""
+    """Position of each token in its own row."""
     starts: torch.Tensor
-    """Where every row begins in the sequence, and where the last ends: B + 1 numbers (int32)."""
+    """Offsets of the rows in the sequence, and the end of the last: B + 1 numbers (int32)."""
     longest: int
     """Tokens of the longest row."""
     predicting_N: torch.Tensor
@@ -68,7 +68,7 @@ class Pack:
         return self.ids_1_T.shape[1]
 
     def logits(self, model: Any) -> torch.Tensor:
-        """What the model gives at every token (1, T, V), or what its head gives in place of it."""
+        """Return the model's output at every token (1, T, V), or that of the replaced head."""
         logits: torch.Tensor = model(
             input_ids=self.ids_1_T,
             position_ids=self.positions_1_T,
@@ -95,8 +95,8 @@ def plan_packs(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
     return packs
 
 
-def pack(rows: Sequence[Row], device: torch.device | str) -> Pack:
-    """The rows one after another; copies to a GPU are made without waiting for it."""
+def pack(rows: Sequence[TokenRow], device: torch.device | str) -> Pack:
+    """Concatenate the rows; copies to a GPU are asynchronous."""
     lengths = [len(row) for row in rows]
     starts = np.cumsum([0, *lengths])
     predicting = [
@@ -123,7 +123,7 @@ def _on(device: torch.device | str, values: np.ndarray[Any, Any]) -> torch.Tenso
 
 @contextmanager
 def packed_attention(model: Any) -> Iterator[None]:
-    """The model's attention takes packed rows until the block ends; backward passes belong inside it."""
+    """Let the model's attention take packed rows until the block ends; backward passes belong inside it."""
     bare = model.get_base_model() if hasattr(model, "peft_config") else model
     before = bare.config._attn_implementation
     bare.set_attn_implementation(NAME)
@@ -134,7 +134,7 @@ def packed_attention(model: Any) -> Iterator[None]:
 
 
 def can_pack(model: Any) -> bool:
-    """Whether the model reads a packed row as it reads that row alone, tried on a few tokens."""
+    """Return True if the model reads a packed row as it reads that row alone, tried on a few tokens."""
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
@@ -149,13 +149,13 @@ def can_pack(model: Any) -> bool:
 
 
 def _reads_rows_alone(model: Any, device: torch.device) -> bool:
-    first, other, second = (
-        Row(np.asarray(ids, np.int32), np.asarray([1], np.int32))
+    first, alternative, second = (
+        TokenRow(np.asarray(ids, np.int32), np.asarray([1], np.int32))
         for ids in ([1, 2, 3, 4, 5], [5, 4, 3, 2, 1], [6, 7, 8, 7, 6, 8])
     )
     with packed_attention(model):
         logits, changed = (
-            pack([before, second], device).logits(model)[0, len(before) :] for before in (first, other)
+            pack([before, second], device).logits(model)[0, len(before) :] for before in (first, alternative)
         )
     alone = model(input_ids=pack([second], device).ids_1_T, use_cache=False).logits[0]
     is_alone = torch.equal(logits, changed)
@@ -177,12 +177,12 @@ def _attention(
     max_length_q: int | None = None,
     **more: Any,
 ) -> tuple[torch.Tensor, None]:
-    """As transformers calls it: (1, heads, T, size) in, (1, T, heads, size) out."""
-    wanted = [
+    """Compute attention with transformers' interface: (1, heads, T, size) in, (1, T, heads, size) out."""
+    unsupported = [
         name for name in ("sliding_window", "softcap", "s_aux", "position_bias") if more.get(name) is not None
     ]
-    if wanted or cu_seq_lens_q is None or max_length_q is None or attention_mask is not None:
-        raise CannotPackError(f"its attention wants {', '.join(wanted) or 'a mask'}")
+    if unsupported or cu_seq_lens_q is None or max_length_q is None or attention_mask is not None:
+        raise CannotPackError(f"its attention wants {', '.join(unsupported) or 'a mask'}")
     if torch.is_autocast_enabled(query.device.type):
         low = torch.get_autocast_dtype(query.device.type)
         query, key, value = query.to(low), key.to(low), value.to(low)

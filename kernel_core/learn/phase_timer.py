@@ -26,7 +26,7 @@ class Clock:
         return sum(self.seconds.values())
 
     def phase(self, name: str = "") -> Progress:
-        """A progress that adds the time since the last report to its label, or to `name`."""
+        """Return a progress callback that adds the time since the last report to its label, or to `name`."""
 
         def report(label: str, done: int, total: int) -> None:
             self.finish(name or label)

@@ -1,4 +1,4 @@
-"""Which problems a step practises on, and which the curriculum is measured on."""
+"""Choice of problems for practice, and for the curriculum's measurements."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class _Part:
+class _MixPart:
     """One suite: endless, or a fixed set of problems."""
 
     settings: ProblemsConfig
     weight: float
     fixed: tuple[Problem, ...] = ()
-    """A suite of files: the problems that are practised; empty for a generator."""
+    """Practice problems of a suite of files; empty for a generator."""
     probes: tuple[Problem, ...] = ()
-    """A suite of files: the problems that the curriculum is measured on."""
+    """Validation problems of a suite of files."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Practice:
     """Problems by step, from one suite or from several by weight."""
 
     config: TrainConfig
-    parts: tuple[_Part, ...]
+    parts: tuple[_MixPart, ...]
 
     @classmethod
     def open(cls, config: TrainConfig, memory: Store | None = None) -> Practice:
@@ -52,7 +52,7 @@ class Practice:
         settings = config.problems
         if settings.mix:
             shares_of(settings)  # refuses settings that narrow one suite
-        suites = [(one.suite, one.weight) for one in settings.mix] or [(settings.suite, 1.0)]
+        suites = [(entry.suite, entry.weight) for entry in settings.mix] or [(settings.suite, 1.0)]
         parts = tuple(
             _opened(
                 settings.model_copy(update={"suite": suite, "mix": ()}),
@@ -73,7 +73,8 @@ class Practice:
     def choose(
         self, state: CurriculumState, step: int, draw: int = 0, taken: Sequence[Problem] = ()
     ) -> list[Problem]:
-        """The problems of one step, all different, by learnability; the same for the same arguments.
+        """Choose the problems of one step, all different, by learnability; the same arguments give the same
+        choice.
 
         `draw` counts further draws of the same step, which leave out what is `taken`.
         """
@@ -89,17 +90,18 @@ class Practice:
         return [chosen[index] for index in order]
 
     def probe_problems(self) -> list[Problem]:
-        """The validation problems of each suite, by its weight."""
-        wanted = self.config.curriculum.probe_problems
+        """Return the validation problems of each suite, by its weight."""
+        num_probes = self.config.curriculum.probe_problems
         total = sum(part.weight for part in self.parts)
         return [
             problem
             for part in self.parts
-            for problem in _probes(part, max(1, round(wanted * part.weight / total)))
+            for problem in _probes(part, max(1, round(num_probes * part.weight / total)))
         ]
 
     def _counts(self, seed: int, used: set[str]) -> list[int]:
-        """How many problems of a step each suite gives; what a small suite lacks comes from the others."""
+        """Return each suite's number of problems in a step; other suites make up the shortage of a
+        small one."""
         weights = np.array([part.weight for part in self.parts])
         rng = np.random.default_rng(seed)
         free = [
@@ -117,28 +119,30 @@ class Practice:
         return counts
 
 
-def _opened(settings: ProblemsConfig, weight: float, problems_per_step: int, memory: Store | None) -> _Part:
+def _opened(
+    settings: ProblemsConfig, weight: float, problems_per_step: int, memory: Store | None
+) -> _MixPart:
     if settings.suite in ENDLESS_SUITES:
-        return _Part(settings, weight)
+        return _MixPart(settings, weight)
     problems = load_audited(settings, memory).problems
     probes = [problem for problem in problems if file_split(problem.id) == "validation"]
     if settings.file_split == "train":
         probes = load_audited(settings.model_copy(update={"file_split": "validation"}), memory).problems
-        return _Part(settings, weight, tuple(problems), tuple(probes))
+        return _MixPart(settings, weight, tuple(problems), tuple(probes))
     practised = [problem for problem in problems if file_split(problem.id) != "validation"]
     if not probes or len(practised) < problems_per_step:
         logger.warning("%s has too few problems to keep some for probes; it is probed on all", settings.suite)
-        return _Part(settings, weight, tuple(problems), tuple(problems))
-    return _Part(settings, weight, tuple(practised), tuple(probes))
+        return _MixPart(settings, weight, tuple(problems), tuple(problems))
+    return _MixPart(settings, weight, tuple(practised), tuple(probes))
 
 
-def _drawn(part: _Part, state: CurriculumState, count: int, seed: int, used: set[str]) -> list[Problem]:
+def _drawn(part: _MixPart, state: CurriculumState, count: int, seed: int, used: set[str]) -> list[Problem]:
     return _of_files(part, state, count, seed, used) if part.fixed else _made(part, state, count, seed, used)
 
 
-def _made(part: _Part, state: CurriculumState, count: int, seed: int, used: set[str]) -> list[Problem]:
-    generator, wanted = generator_of(part.settings.suite), part.settings.families
-    families = [name for name in generator.trained if not wanted or name in wanted]
+def _made(part: _MixPart, state: CurriculumState, count: int, seed: int, used: set[str]) -> list[Problem]:
+    generator, requested = generator_of(part.settings.suite), part.settings.families
+    families = [name for name in generator.trained if not requested or name in requested]
     chosen = choose_families(state, families, count, seed) if count else []
     made = {
         family: iter(generator.draw("train", number, seed_of(seed, family), (family,)))
@@ -149,7 +153,7 @@ def _made(part: _Part, state: CurriculumState, count: int, seed: int, used: set[
     return [problem for problem in drawn if problem.id not in used]
 
 
-def _of_files(part: _Part, state: CurriculumState, count: int, seed: int, used: set[str]) -> list[Problem]:
+def _of_files(part: _MixPart, state: CurriculumState, count: int, seed: int, used: set[str]) -> list[Problem]:
     free = [problem for problem in part.fixed if problem.id not in used]
     families = sorted({problem.family for problem in free})
     chance = dict(zip(families, learnability(state.teaches, families), strict=True))
@@ -162,14 +166,14 @@ def _of_files(part: _Part, state: CurriculumState, count: int, seed: int, used: 
     return [free[index] for index in picked]
 
 
-def _probes(part: _Part, wanted: int) -> list[Problem]:
+def _probes(part: _MixPart, limit: int) -> list[Problem]:
     if part.fixed:
-        return list(part.probes[:wanted])
+        return list(part.probes[:limit])
     validation = ProblemsConfig(
         suite=part.settings.suite,
         split="validation",
         families=part.settings.families,
-        limit=wanted,
+        limit=limit,
         seed=_PROBE_SEED,
     )
     return load_problems(validation)

@@ -1,4 +1,4 @@
-"""The weights that a KL term holds on to: those that RL began with.
+"""Reference weights of a KL term: those with which RL began.
 
 A second model is held beside the one that learns. Under LoRA the base is frozen and the same for both, so
 that only the adapters are held: they take the place of the trained ones for as long as the reference reads.
@@ -19,22 +19,22 @@ from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.store import Store
 
 
-class Reference(Protocol):
+class ReferenceModel(Protocol):
     """Held weights."""
 
     def reading(self) -> AbstractContextManager[Any]:
-        """A model that computes with them, for as long as the block lasts."""
+        """Yield a model with the reference weights inside the block."""
         ...
 
 
 @dataclass(frozen=True)
 class HeldModel:
-    """A model of its own."""
+    """Reference as a model of its own."""
 
     model: Any
 
     def reading(self) -> AbstractContextManager[Any]:
-        """See `Reference`."""
+        """See `ReferenceModel`."""
         return nullcontext(self.model)
 
 
@@ -47,8 +47,10 @@ class HeldWeights:
 
     @contextmanager
     def reading(self) -> Iterator[Any]:
-        """See `Reference`. Tensors change places and are not copied, so a graph that was built before the
-        block still finds what it saved."""
+        """See `ReferenceModel`.
+
+        Tensors are swapped, not copied, so a graph built before the block still holds its saved tensors.
+        """
         trained = _trained(self.model)
         own = [parameter.data for parameter in trained]
         try:
@@ -58,8 +60,9 @@ class HeldWeights:
             _put(trained, own)
 
 
-def hold(folder: Store, policy: TorchPolicy) -> Reference:
-    """The reference in a folder that `TorchPolicy.save` wrote, for a policy that is whole in this process."""
+def hold(folder: Store, policy: TorchPolicy) -> ReferenceModel:
+    """Load the reference from a folder that `TorchPolicy.save` wrote, for a policy that is whole in
+    this process."""
     if policy.base is None:
         saved = TorchPolicy.load(folder, policy.config)
         return HeldModel(saved.model.requires_grad_(False).eval())

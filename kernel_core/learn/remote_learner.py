@@ -1,4 +1,4 @@
-"""The update of a policy on a server: the same rows, rejection and sums as `update.py`.
+"""Update of a policy on a server: the same rows, rejection and sums as `update.py`.
 
 The server reads every answer first. Its log-probabilities are π_old, and the sampler is compared with them.
 A token's objective is weight · π / π_old with a ratio of 1: the gradient of the clipped surrogate in the
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernel_core.config import TrainConfig
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.learner import rate
 from kernel_core.learn.mismatch import Corrected, correct
 from kernel_core.learn.update import learnable_rows
@@ -33,13 +33,13 @@ class RemoteLearner:
         self._config, self._policy = config, policy
 
     def begin(self) -> None:
-        """Nothing to keep: a KL term is refused."""
+        """Do nothing: a KL term is refused."""
 
-    def went_back(self, folder: Store) -> None:
-        """The policy has taken the checkpoint's weights and optimiser."""
+    def on_restore(self, folder: Store) -> None:
+        """Do nothing: the policy has loaded the checkpoint's weights and optimiser."""
 
-    def update(self, rows: Sequence[Row], step: int, progress: Progress) -> UpdateReport:
-        """One step's update; nothing where the method learns nothing."""
+    def update(self, rows: Sequence[TokenRow], step: int, progress: Progress) -> UpdateReport:
+        """Make one step's update; do nothing where the method learns nothing."""
         written = [row for row in rows if len(row.answer_ids)]
         if self._config.method == "frozen" or not written:
             return UpdateReport.nothing()
@@ -62,24 +62,26 @@ class RemoteLearner:
         return report.model_copy(update=_found(batch, learned, self._config.method == "expert_iteration"))
 
     def save(self, folder: Store) -> None:
-        """The server keeps everything."""
+        """Do nothing: the server keeps everything."""
 
     def close(self) -> None:
-        """The policy ends the connection."""
+        """Do nothing: the policy ends the connection."""
 
-    def _weights(self, row: Row, weight: float) -> Floats:
-        """What each answer token counts in the sum over the step."""
+    def _weights(self, row: TokenRow, weight: float) -> Floats:
+        """Return the weight of each answer token in the sum over the step."""
         advantage = 1.0 if self._config.method == "expert_iteration" else row.advantage
         return (row.weights * np.float32(advantage * weight)).astype(np.float32)
 
 
 def _report(
-    num_rows: int, num_skipped: int, corrected: Corrected, rows: Sequence[Row], batch: Sequence[Weighted]
+    num_rows: int, num_skipped: int, corrected: Corrected, rows: Sequence[TokenRow], batch: Sequence[Weighted]
 ) -> UpdateReport:
-    """What is known before the update."""
+    """Return the report of values known before the update."""
     weights = [row.weights for row in rows]
     drawn = [
-        one.old_logprobs for one, row in zip(batch, rows, strict=True) if row.sampler_logprobs is not None
+        weighted.old_logprobs
+        for weighted, row in zip(batch, rows, strict=True)
+        if row.sampler_logprobs is not None
     ]
     return UpdateReport(
         num_rows=num_rows,
@@ -98,10 +100,10 @@ def _report(
 
 
 def _found(batch: Sequence[Weighted], learned: Learned, imitates: bool) -> dict[str, Any]:
-    """What the update found, over the answer tokens that were trained on; clips are not known."""
+    """Return the metrics of the update, over the trained answer tokens; clips are not known."""
     now = np.concatenate(learned.logprobs)
-    ratios = np.exp(now - np.concatenate([one.old_logprobs for one in batch]))
-    weights = np.concatenate([one.weights for one in batch])
+    ratios = np.exp(now - np.concatenate([weighted.old_logprobs for weighted in batch]))
+    weights = np.concatenate([weighted.weights for weighted in batch])
     return {
         "loss": -float(((now if imitates else ratios) * weights).sum()),
         "grad_norm": learned.grad_norm,

@@ -1,4 +1,4 @@
-"""What a training run leaves behind for people: metrics, tables of turns, and tensorboard's curves.
+"""Log of a training run for people: metrics, tables of turns, and tensorboard's curves.
 
     metrics.jsonl                    a row a step; fields that begin with `seconds` are wall clock.
     turns/step-000012.parquet        every prompt, completion, reward term, return and advantage.
@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kernel_core.dialogue.turns import Group
+from kernel_core.dialogue.turns import TrajectoryGroup
 from kernel_core.evaluation.metrics import SpeedKind
 from kernel_core.evaluation.tables import TURN_SCHEMA, parquet, turn_rows
 from kernel_core.learn.alarms import Alarm, alarms_after
@@ -57,7 +57,7 @@ GRADED_SCHEMA = pa.schema(
         ("policy_version", pa.string()),
     ]
 )
-"""The columns of `turns/`; `messages` is JSON."""
+"""Columns of `turns/`; `messages` is JSON."""
 
 
 class Journal:
@@ -84,22 +84,24 @@ class Journal:
         step: int,
         stage: str,
         problems: Sequence[Problem],
-        groups: Sequence[Group],
+        groups: Sequence[TrajectoryGroup],
         graded: Sequence[Sequence[GradedTurn]],
         kind: SpeedKind,
     ) -> None:
-        """The texts and rewards of a step's turns, and their evaluations."""
+        """Write the texts and rewards of a step's turns, and their evaluations."""
         rows = [
-            _graded_row(step, stage, problem.family, one)
+            _graded_row(step, stage, problem.family, graded_turn)
             for problem, group in zip(problems, graded, strict=True)
-            for one in group
+            for graded_turn in group
         ]
         name = f"step-{step:06d}.parquet"
         self._store.write(f"turns/{name}", parquet(rows, GRADED_SCHEMA))
         self._store.write(f"evaluations/{name}", parquet(turn_rows(problems, groups, kind), TURN_SCHEMA))
 
     def write_metrics(self, step: int, words: Mapping[str, str], numbers: Mapping[str, float]) -> list[Alarm]:
-        """A row of `metrics.jsonl`, and its numbers as points of tensorboard's curves.
+        """Append a row to `metrics.jsonl` and its numbers to tensorboard's curves.
+
+        Return the alarms that it raises, which the row holds as well.
 
         Gives the alarms that ring with it; they stand in the row as well.
         """

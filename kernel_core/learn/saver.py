@@ -36,7 +36,8 @@ class Saver:
         score: Sequence[float] | None = None,
         shards: Callable[[], checkpoint.Files] | None = None,
     ) -> str:
-        """As `checkpoint.save`, after the checkpoint before; one in the background may not be whole yet."""
+        """Save as `checkpoint.save` does, after the checkpoint before; one in the background may be
+        incomplete."""
         self.wait()
         copied = self._thread is not None
         taken = checkpoint.draft(
@@ -48,7 +49,7 @@ class Saver:
         return checkpoint.folder_of(step)
 
     def wait(self) -> None:
-        """Until the last checkpoint is whole; raises what went wrong with it, once."""
+        """Wait until the last checkpoint is complete; raise its error, once."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()

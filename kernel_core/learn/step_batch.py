@@ -1,4 +1,4 @@
-"""What one step learns from: groups of judged conversations, drawn again where a group has nothing to teach.
+"""Experience of one step: groups of judged conversations, redrawn where a group has nothing to teach.
 
 In a group with equal rewards in all turns, every advantage is 0. Such groups stay in the tables and in what
 the curriculum observes, which they inform; in the update, other problems take their place, up to
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from kernel_core.config import RewardWeights, TrainConfig
 from kernel_core.dialogue.rollout import Rollouts
-from kernel_core.dialogue.turns import Group
+from kernel_core.dialogue.turns import TrajectoryGroup
 from kernel_core.errors import GymUnavailable
 from kernel_core.learn.credit import GradedTurn, grade, varies
 from kernel_core.records import Problem
@@ -23,17 +23,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """A step's problems, conversations and grades, in the order in which they were drawn."""
+    """Problems, conversations and grades of a step, in the order of the draws."""
 
     problems: list[Problem]
     rollouts: Rollouts
     graded: list[list[GradedTurn]]
-    """One list a group."""
+    """One list per group."""
     num_resampled: int = 0
     """Problems drawn in place of groups that had nothing to teach."""
 
     def learned(self, problems_per_step: int) -> list[list[GradedTurn]]:
-        """The groups of the update, in order: all that vary, and of the others as many as make a step.
+        """Return the groups of the update, in order: all that vary, filled up with others to a step's size.
 
         Those that others took the place of leave it, so that the step's sum is divided by as many groups
         as ever, however often was drawn.
@@ -53,7 +53,7 @@ def gather(
     choose: Callable[[int, Sequence[Problem]], list[Problem]],
     converse: Callable[[list[Problem], int], Rollouts],
 ) -> Experience:
-    """The step's problems, and as many again, round by round, as their groups had nothing to teach.
+    """Gather the step's problems, and further rounds in place of groups with nothing to teach.
 
     `choose(round, taken)` draws the problems of a step; of a later round, any number that were not taken.
     `converse(problems, round)` holds the conversations of one round. Raises `GymUnavailable` when the first
@@ -61,8 +61,8 @@ def gather(
     """
     experience = _held(choose(0, ()), 0, config, weights, converse)
     for again in range(1, config.resample_rounds + 1):
-        wanted = config.problems_per_step - sum(varies(group) for group in experience.graded)
-        drawn = choose(again, experience.problems)[: max(wanted, 0)]
+        missing = config.problems_per_step - sum(varies(group) for group in experience.graded)
+        drawn = choose(again, experience.problems)[: max(missing, 0)]
         if not drawn:
             break
         try:
@@ -88,17 +88,17 @@ def _held(
     converse: Callable[[list[Problem], int], Rollouts],
 ) -> Experience:
     rollouts = converse(problems, number)
-    groups: Sequence[Group] = rollouts.groups
+    groups: Sequence[TrajectoryGroup] = rollouts.groups
     return Experience(problems, rollouts, grade(groups, weights, config))
 
 
-def _joined(one: Rollouts, other: Rollouts) -> Rollouts:
+def _joined(first: Rollouts, second: Rollouts) -> Rollouts:
     return Rollouts(
-        groups=one.groups + other.groups,
-        samples=one.samples | other.samples,
-        num_left_out=one.num_left_out + other.num_left_out,
-        num_retried=one.num_retried + other.num_retried,
-        num_judged=one.num_judged + other.num_judged,
-        seconds_judging=one.seconds_judging + other.seconds_judging,
-        compared=one.compared + other.compared,
+        groups=first.groups + second.groups,
+        samples=first.samples | second.samples,
+        num_left_out=first.num_left_out + second.num_left_out,
+        num_retried=first.num_retried + second.num_retried,
+        num_judged=first.num_judged + second.num_judged,
+        seconds_judging=first.seconds_judging + second.seconds_judging,
+        compared=first.compared + second.compared,
     )

@@ -27,7 +27,7 @@ LAYERS_TOGETHER = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class DecoderShape:
     """A decoder with grouped-query attention and a gated feed-forward part, biases on q, k and v."""
 
     hidden: int
@@ -37,7 +37,7 @@ class Shape:
     intermediate: int
     vocabulary: int
     tied: bool
-    """Whether the head has the embedding's weights."""
+    """True if the head shares the embedding's weights."""
     head_dim: int = 128
 
     @property
@@ -51,7 +51,7 @@ class Shape:
     def layer(self) -> int:
         """Weights of a layer."""
         biases = (self.heads + 2 * self.kv_heads) * self.head_dim
-        return sum(one * other for one, other in self.linears) + biases + 2 * self.hidden
+        return sum(inputs * outputs for inputs, outputs in self.linears) + biases + 2 * self.hidden
 
     @property
     def outside(self) -> int:
@@ -60,15 +60,15 @@ class Shape:
 
     @property
     def total(self) -> int:
-        """All weights."""
+        """Return the number of all weights."""
         return self.layers * self.layer + self.outside
 
     def adapters(self, rank: int) -> int:
         """Weights of LoRA adapters on all linear maps of the layers."""
-        return self.layers * rank * sum(one + other for one, other in self.linears)
+        return self.layers * rank * sum(inputs + outputs for inputs, outputs in self.linears)
 
     def model_config(self) -> Qwen2Config:
-        """The configuration of a transformers model of this shape."""
+        """Return the configuration of a transformers model of this shape."""
         from transformers import Qwen2Config
 
         return Qwen2Config(
@@ -84,25 +84,25 @@ class Shape:
 
 
 QWEN = {
-    "0.5B": Shape(896, 24, 14, 2, 4864, 151_936, tied=True, head_dim=64),
-    "1.5B": Shape(1536, 28, 12, 2, 8960, 151_936, tied=True),
-    "3B": Shape(2048, 36, 16, 2, 11_008, 151_936, tied=True),
-    "7B": Shape(3584, 28, 28, 4, 18_944, 152_064, tied=False),
-    "14B": Shape(5120, 48, 40, 8, 13_824, 152_064, tied=False),
-    "32B": Shape(5120, 64, 40, 8, 27_648, 152_064, tied=False),
+    "0.5B": DecoderShape(896, 24, 14, 2, 4864, 151_936, tied=True, head_dim=64),
+    "1.5B": DecoderShape(1536, 28, 12, 2, 8960, 151_936, tied=True),
+    "3B": DecoderShape(2048, 36, 16, 2, 11_008, 151_936, tied=True),
+    "7B": DecoderShape(3584, 28, 28, 4, 18_944, 152_064, tied=False),
+    "14B": DecoderShape(5120, 48, 40, 8, 13_824, 152_064, tied=False),
+    "32B": DecoderShape(5120, 64, 40, 8, 27_648, 152_064, tied=False),
 }
 """Qwen2.5's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """How a step is done."""
+class StepWork:
+    """Method and sizes of a step."""
 
     learners: int = 1
     lora_rank: int | None = None
-    """None: all weights train."""
+    """None where all weights train."""
     minibatch_tokens: int = 8192
-    """In one pass of one learner, padding included."""
+    """Tokens in one pass of one learner, padding included."""
     row_tokens: int = 4096
     """Tokens of a prompt and its answer."""
     answer_tokens: int = 1024
@@ -111,10 +111,10 @@ class Work:
     group_size: int = 8
     """Conversations with the same prompt, which is read once."""
     compute_bytes: int = 2
-    """A number in matrix products: 2 for bfloat16."""
+    """Bytes per number in matrix products: 2 for bfloat16."""
 
 
-def by_phase(shape: Shape, work: Work) -> dict[str, dict[str, int]]:
+def by_phase(shape: DecoderShape, work: StepWork) -> dict[str, dict[str, int]]:
     """Bytes on GPU 0 by phase and part; a phase's memory is the sum of its parts."""
     always = _held(shape, work)
     trained = _trained(shape, work)
@@ -137,14 +137,14 @@ def by_phase(shape: Shape, work: Work) -> dict[str, dict[str, int]]:
     return {phase: always | parts for phase, parts in phases.items()}
 
 
-def peak(shape: Shape, work: Work) -> tuple[str, int]:
-    """The phase that takes most, and its bytes."""
+def peak(shape: DecoderShape, work: StepWork) -> tuple[str, int]:
+    """Return the phase that takes most memory, and its bytes."""
     totals = {phase: sum(parts.values()) for phase, parts in by_phase(shape, work).items()}
     phase = max(totals, key=lambda name: totals[name])
     return phase, totals[phase]
 
 
-def rows_that_fit(shape: Shape, work: Work, gpu_bytes: int) -> int:
+def rows_that_fit(shape: DecoderShape, work: StepWork, gpu_bytes: int) -> int:
     """Conversations that can be sampled at once, at most the work's; 0 where the step does not fit at all."""
     phases = {phase: sum(parts.values()) for phase, parts in by_phase(shape, work).items()}
     besides = phases.pop("sample") - work.sampled_rows * cache_of_row(shape, work)
@@ -153,14 +153,14 @@ def rows_that_fit(shape: Shape, work: Work, gpu_bytes: int) -> int:
     return max(0, min(work.sampled_rows, (gpu_bytes - besides) // cache_of_row(shape, work)))
 
 
-def cache_of_row(shape: Shape, work: Work) -> int:
+def cache_of_row(shape: DecoderShape, work: StepWork) -> int:
     """Keys and values of one conversation."""
     numbers = 2 * shape.layers * shape.kv_heads * shape.head_dim
     return work.row_tokens * numbers * work.compute_bytes
 
 
-def kept_by_layer(shape: Shape, work: Work) -> int:
-    """What one layer keeps for its backward pass; its input is left out.
+def kept_by_layer(shape: DecoderShape, work: StepWork) -> int:
+    """Return the bytes that one layer keeps for its backward pass, without its input.
 
     Each norm keeps its input in float32, the normed values and its result; attention keeps q, k, v and its
     result; the feed-forward part keeps four tensors.
@@ -174,19 +174,20 @@ def kept_by_layer(shape: Shape, work: Work) -> int:
     return work.minibatch_tokens * (norms * shape.hidden + low * numbers)
 
 
-def _activations(shape: Shape, work: Work) -> int:
-    """The inputs of all layers; in one layer, all that it keeps and the three gradients that meet it."""
+def _activations(shape: DecoderShape, work: StepWork) -> int:
+    """Return the bytes of all layers' inputs, and within one layer of all it keeps and its three
+    gradients."""
     passing = 3 * shape.intermediate * work.compute_bytes
     inputs = shape.layers * shape.hidden * _residual_bytes(work)
     return work.minibatch_tokens * (inputs + passing) + kept_by_layer(shape, work)
 
 
-def _trained(shape: Shape, work: Work) -> int:
+def _trained(shape: DecoderShape, work: StepWork) -> int:
     return shape.total if work.lora_rank is None else shape.adapters(work.lora_rank)
 
 
-def _held(shape: Shape, work: Work) -> dict[str, int]:
-    """What is there in every phase."""
+def _held(shape: DecoderShape, work: StepWork) -> dict[str, int]:
+    """Return the bytes held in every phase."""
     n, trained = work.learners, _trained(shape, work)
     frozen = 0 if work.lora_rank is None else shape.total
     copy = work.compute_bytes * shape.total + (4 * trained if work.lora_rank is not None else 0)
@@ -198,7 +199,7 @@ def _held(shape: Shape, work: Work) -> dict[str, int]:
     }
 
 
-def _gathered(shape: Shape, work: Work) -> int:
+def _gathered(shape: DecoderShape, work: StepWork) -> int:
     """Weights in the type that computes, and gradients of whole tensors on their way to the shards."""
     together = LAYERS_TOGETHER * shape.layer + shape.outside
     if work.learners == 1:  # autocast keeps its casts until the backward pass has been through
@@ -207,18 +208,18 @@ def _gathered(shape: Shape, work: Work) -> int:
     return work.compute_bytes * together + (work.compute_bytes + 4) * reduced
 
 
-def _residual_bytes(work: Work) -> int:
-    """A number between layers: autocast leaves it in float32 where the weights are."""
+def _residual_bytes(work: StepWork) -> int:
+    """Return the bytes per number between layers: autocast leaves it in float32 where the weights are."""
     return 4 if work.learners == 1 and work.lora_rank is None else work.compute_bytes
 
 
-def _prompts(shape: Shape, work: Work) -> int:
+def _prompts(shape: DecoderShape, work: StepWork) -> int:
     """Three tensors of the feed-forward part and six between layers, while all prompts are read together."""
     tokens = max(1, work.sampled_rows // work.group_size) * (work.row_tokens - work.answer_tokens)
     return tokens * work.compute_bytes * (3 * shape.intermediate + 6 * shape.hidden)
 
 
-def _logits(shape: Shape, work: Work) -> int:
+def _logits(shape: DecoderShape, work: StepWork) -> int:
     rows = max(1, work.minibatch_tokens // work.row_tokens)
     whole = 4 * rows * work.answer_tokens * shape.vocabulary
     return whole if whole <= LOGITS_BYTES else PART_BYTES

@@ -1,4 +1,4 @@
-"""A step's numbers for `metrics.jsonl` and for its report: what it measured, and only that."""
+"""Metrics of a step for `metrics.jsonl` and its report: measured values only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kernel_core.reward.curriculum import Probe, StageEvent
 
 
 class Finished(NamedTuple):
-    """What one step did, before it is written down."""
+    """Results of one step before they are written."""
 
     step: int
     stage: str
@@ -34,7 +34,7 @@ class Finished(NamedTuple):
 
 
 def words_of(done: Finished, speedups: str) -> dict[str, str]:
-    """The text fields of a step's row."""
+    """Return the text fields of a step's row."""
     words = {"stage": done.stage, "speedups": speedups}
     if done.event is not None:
         words["event"] = f"{done.event.kind} to {done.event.to_stage}: {done.event.reason}"
@@ -44,7 +44,7 @@ def words_of(done: Finished, speedups: str) -> dict[str, str]:
 def numbers_of(
     done: Finished, config: TrainConfig, stage_index: int, seconds: Mapping[str, float], saving_s: float
 ) -> Metrics:
-    """The numbers of a step's row. A method that learns nothing has no `update/`."""
+    """Return the numbers of a step's row. A method that learns nothing has no `update/`."""
     num_sampled = done.gathered.rollouts.num_sampled_tokens
     updated = {} if config.method == "frozen" else done.update.model_dump(exclude_none=True)
     return {
@@ -73,7 +73,7 @@ def report_of(
     checkpoint: str | None,
     seconds: dict[str, float],
 ) -> StepReport:
-    """The step as a record for a person."""
+    """Return the step as a record for a person."""
     return StepReport(
         step=done.step,
         steps=config.steps,
@@ -99,23 +99,23 @@ def report_of(
 
 
 def varied(gathered: Experience) -> dict[str, list[bool]]:
-    """Whether each group had something to teach, by problem family; one conversation alone tells nothing."""
-    found: dict[str, list[bool]] = defaultdict(list)
+    """Return by problem family which groups had something to teach; a lone conversation teaches nothing."""
+    by_family: dict[str, list[bool]] = defaultdict(list)
     for problem, group, graded in zip(
         gathered.problems, gathered.rollouts.groups, gathered.graded, strict=True
     ):
         if len(group.trajectories) > 1:
-            found[problem.family].append(varies(graded))
-    return dict(found)
+            by_family[problem.family].append(varies(graded))
+    return dict(by_family)
 
 
 def probe_metrics(probe: Probe) -> Metrics:
-    """A probe's rates as fields of a row."""
+    """Return a probe's rates as fields of a row."""
     return {f"probe/{name}": value for name, value in probe.model_dump(exclude={"step"}).items()}
 
 
 def _counts(gathered: Experience) -> Metrics:
-    """What was judged and drawn again, and what a fault of ours cost: never a reward, always a number."""
+    """Count judged and redrawn answers, and losses to faults of ours: never a reward, always a number."""
     compared = gathered.rollouts.compared.model_dump()
     return {
         "batch/num_judged": gathered.rollouts.num_judged,

@@ -1,4 +1,4 @@
-"""What one step of RL did, as a record for a person."""
+"""Report of one step of RL, for a person."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from kernel_core.reward.curriculum import Probe, StageEvent
 
 
 class StepReport(Record):
-    """What one step did, for a person. `seconds` has the wall clock by phase; nothing else depends on it."""
+    """Report of one step, for a person. `seconds` has the wall clock by phase; nothing else depends on it."""
 
     step: int
     steps: int
     stage: str
     event: StageEvent | None
-    """The change of stage after this step, if there was one."""
+    """Change of stage after this step, if there was one."""
     alarms: tuple[Alarm, ...] = ()
     """Early warnings that begin to ring with this step."""
     reward_mean: float

@@ -1,4 +1,4 @@
-"""One update of the weights from the turns of a step."""
+"""Update of the weights from the turns of a step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from kernel_core.config import MismatchConfig, TrainConfig
-from kernel_core.learn.batch import Batch, Row, collate
+from kernel_core.learn.batch import TokenBatch, TokenRow, collate
 from kernel_core.learn.chunked_logits import by_token
 from kernel_core.learn.decoder_layers import computed_again
 from kernel_core.learn.distributed.data_parallel import ALONE, Share, number_of
@@ -31,7 +31,7 @@ from kernel_core.learn.loss import (
     token_logprobs,
 )
 from kernel_core.learn.mismatch import Corrected, correct
-from kernel_core.learn.reference import Reference
+from kernel_core.learn.reference import ReferenceModel
 from kernel_core.learn.update_report import Totals, UpdateReport
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import Progress, silent
@@ -62,7 +62,7 @@ def new_optimiser(model: Any, lr: float, weight_decay: float = 0.0) -> torch.opt
 
 
 def set_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
-    """The learning rate of the next step."""
+    """Set the learning rate of the next step."""
     for group in optimiser.param_groups:
         group["lr"] = lr
 
@@ -115,9 +115,11 @@ def clip_and_step(
 
 
 def usual_norm(optimiser: torch.optim.Optimizer) -> float:
-    """The gradient's norm as AdamW's second moments remember it: √(Σ v / (1 − β₂^t)), the root of the mean
-    square of the last 20 steps or so. They are in every checkpoint, and so is this. Infinite before the
-    first step, and of other optimisers."""
+    """Return the gradient's norm as AdamW's second moments remember it: √(Σ v / (1 − β₂^t)).
+
+    It is the root mean square over about the last 20 steps, and every checkpoint holds it. Infinite before
+    the first step, and for other optimisers.
+    """
     total = 0.0
     for group in optimiser.param_groups:
         states = [state for p in group["params"] if "exp_avg_sq" in (state := optimiser.state.get(p, {}))]
@@ -130,9 +132,9 @@ def usual_norm(optimiser: torch.optim.Optimizer) -> float:
 def update(
     policy: TorchPolicy,
     optimiser: torch.optim.Optimizer,
-    rows: Sequence[Row],
+    rows: Sequence[TokenRow],
     config: TrainConfig,
-    reference: Reference | None = None,
+    reference: ReferenceModel | None = None,
     progress: Progress = silent,
     share: Share = ALONE,
 ) -> UpdateReport:
@@ -187,9 +189,10 @@ def update(
 
 
 def _planned(
-    rows: Sequence[Row], token_budget: int, share: Share
+    rows: Sequence[TokenRow], token_budget: int, share: Share
 ) -> tuple[list[tuple[list[int], bool]], int]:
-    """The batches of the first half of the conversations, then the others', and how many the first has."""
+    """Return the batches of the first half of the conversations, then the others', and the size of the
+    first."""
     plans = [
         [
             ([places[i] for i in members], counts)
@@ -210,8 +213,8 @@ def _settings(config: TrainConfig) -> LossSettings:
     )
 
 
-def learnable_rows(rows: Sequence[Row], config: TrainConfig) -> tuple[list[tuple[Row, float]], int]:
-    """The rows of the loss, each with what a token of it counts, and how many have nothing to say.
+def learnable_rows(rows: Sequence[TokenRow], config: TrainConfig) -> tuple[list[tuple[TokenRow, float]], int]:
+    """Return the rows of the loss, each with its token weight, and the number of rows without a gradient.
 
     Turns with an advantage of 0 count in the weights of the others but cost no forward pass.
     """
@@ -225,7 +228,7 @@ def learnable_rows(rows: Sequence[Row], config: TrainConfig) -> tuple[list[tuple
 
 
 def _read(
-    policy: TorchPolicy, batch: Batch, config: TrainConfig, reference: Reference | None
+    policy: TorchPolicy, batch: TokenBatch, config: TrainConfig, reference: ReferenceModel | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Log-probability and entropy of every target, and its KL term where the loss has one."""
     temperature, has_entropy = config.rollout.sampling.temperature, config.entropy_coefficient > 0
@@ -247,14 +250,14 @@ def _read(
 
 
 def _objective(
-    logprobs_B_C: torch.Tensor, old_B_C: torch.Tensor, batch: Batch, config: TrainConfig
+    logprobs_B_C: torch.Tensor, old_B_C: torch.Tensor, batch: TokenBatch, config: TrainConfig
 ) -> Surrogate:
     if config.method == "expert_iteration":
         return imitation(logprobs_B_C)
     return surrogate(logprobs_B_C, old_B_C, batch.advantages_B, _settings(config))
 
 
-def _corrected(policy: TorchPolicy, rows: Sequence[Row], config: TrainConfig, share: Share) -> Corrected:
+def _corrected(policy: TorchPolicy, rows: Sequence[TokenRow], config: TrainConfig, share: Share) -> Corrected:
     """Rows after mismatch rejection; the trainer reads every answer for it, those without advantage too."""
     is_sampled = any(row.sampler_logprobs is not None for row in rows)
     if config.mismatch == MismatchConfig() or not is_sampled:
@@ -263,11 +266,13 @@ def _corrected(policy: TorchPolicy, rows: Sequence[Row], config: TrainConfig, sh
 
 
 def answer_logprobs(
-    policy: TorchPolicy, rows: Sequence[Row], config: TrainConfig, share: Share = ALONE
+    policy: TorchPolicy, rows: Sequence[TokenRow], config: TrainConfig, share: Share = ALONE
 ) -> list[npt.NDArray[np.float32]]:
-    """The trainer's log-probability of each row's answer tokens, as its update computes them; a team shares
-    the reading and each process has all of them."""
-    found: dict[int, npt.NDArray[np.float32]] = {}
+    """Return the trainer's log-probability of each row's answer tokens, as its update computes them.
+
+    A team shares the reading, and each process has all of them.
+    """
+    by_row: dict[int, npt.NDArray[np.float32]] = {}
     look = functools.partial(token_logprobs, temperature=config.rollout.sampling.temperature)
     policy.model.eval()
     for members, counts in share.of([len(row) for row in rows], config.minibatch_tokens):
@@ -276,10 +281,12 @@ def answer_logprobs(
             logprobs, _ = by_token(policy.model, batch, look)
         for i, logprobs_C, mask_C in zip(members, logprobs, batch.mask_B_C, strict=True):
             if counts:
-                found[i] = logprobs_C[mask_C.bool()].cpu().numpy()
-    everybodys = share.gathered(found)
+                by_row[i] = logprobs_C[mask_C.bool()].cpu().numpy()
+    everybodys = share.gathered(by_row)
     return [everybodys[i] for i in range(len(rows))]
 
 
-def _collated(policy: TorchPolicy, rows: Sequence[Row], weights: Sequence[float] | None = None) -> Batch:
+def _collated(
+    policy: TorchPolicy, rows: Sequence[TokenRow], weights: Sequence[float] | None = None
+) -> TokenBatch:
     return collate(rows, policy.tokenizer.pad_token_id or 0, policy.device, weights)

@@ -1,4 +1,4 @@
-"""What one update did: sums over its batches, and the report that they make."""
+"""Report of one update: sums over its batches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from kernel_core.learn.batch import Batch
+from kernel_core.learn.batch import TokenBatch
 from kernel_core.learn.distributed.data_parallel import Share
 from kernel_core.learn.loss import Surrogate
 from kernel_core.learn.mismatch import Corrected
@@ -17,7 +17,7 @@ _SUMMED = ("loss", "ratio", "clipped", "entropy", "sampler_kl", "reference_kl", 
 
 
 class UpdateReport(Record):
-    """What one update did. Means are over the answer tokens that were trained on; None is not measured."""
+    """Report of one update. Means are over the answer tokens that were trained on; None is not measured."""
 
     num_rows: int
     num_skipped_rows: int
@@ -25,7 +25,7 @@ class UpdateReport(Record):
     num_rejected_rows: int = 0
     """Turns taken out of the loss: by profile, by mismatch, or as regressions."""
     num_mismatched_rows: int = 0
-    """Those of them that sampler and trainer disagree on."""
+    """Number of those rows on which sampler and trainer disagree."""
     num_tokens: int
     """Tokens of prompts and answers that were trained on (all passes), without padding."""
     num_answer_tokens: int
@@ -47,14 +47,14 @@ class UpdateReport(Record):
     mismatch_worst: float | None = None
     """Largest |log of the geometric mean ratio| of a conversation, where mismatch is corrected."""
     reference_kl: float | None = None
-    """Where the loss has a term for it."""
+    """Only where the loss has a KL term."""
     num_optimiser_steps: int = 0
     num_refused_steps: int = 0
     """Optimiser steps left out because the gradient was not finite."""
 
     @classmethod
     def nothing(cls) -> UpdateReport:
-        """The report of a step that learned nothing."""
+        """Return the report of a step that learned nothing."""
         return cls(num_rows=0, num_skipped_rows=0, num_tokens=0, num_answer_tokens=0)
 
 
@@ -73,7 +73,7 @@ class Totals:
 
     def add(
         self,
-        batch: Batch,
+        batch: TokenBatch,
         loss: torch.Tensor,
         clipped: Surrogate,
         entropy_B_C: torch.Tensor,
@@ -100,7 +100,7 @@ class Totals:
         self.answers += batch.num_answer_tokens
 
     def gather(self, share: Share) -> None:
-        """Put the whole team's numbers in place of this process's."""
+        """Replace this process's numbers by the whole team's."""
         *sums, tokens, answers = share.total([*map(float, self.sums.values()), self.tokens, self.answers])
         self.sums = dict(zip(self.sums, sums, strict=True))
         self.tokens, self.answers = int(tokens), int(answers)

@@ -1,4 +1,4 @@
-"""The best correct kernels of each problem that a run has sampled: what expert iteration learns from.
+"""Store of the best correct kernels of each problem, for expert iteration.
 
 `winners.jsonl` in the run's store has a line for each, in order. Correct answers to a problem are ranked by
 speed-up where their stage pays for speed, and by age otherwise; the best `BEST` distinct kernels count, over
@@ -16,7 +16,7 @@ import numpy as np
 
 from kernel_core.corpus.normalise import kernel_hash
 from kernel_core.dialogue.rollout import Rollouts
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.credit import GradedTurn
 from kernel_core.records import Candidate
 from kernel_core.store import Store
@@ -40,17 +40,18 @@ class Winners:
         Without `by_speed` all have speed-up 0, and age ranks them. A fast verdict has no speed-up, so that
         else the few answers that were judged in full would win by that alone.
         """
-        found = [
+        winners = [
             winner
             for group in graded
-            for one in group
-            if (winner := _winner(step, one, rollouts, by_speed)) is not None
+            for graded_turn in group
+            if (winner := _winner(step, graded_turn, rollouts, by_speed)) is not None
         ]
-        for winner in _best(found):
+        for winner in _best(winners):
             self._store.append_line(WINNERS, winner)
 
-    def rows(self, step: int, most: int, seed: int) -> list[Row]:
-        """At most so many rows: the winners that the step added, then earlier ones, drawn at random."""
+    def rows(self, step: int, most: int, seed: int) -> list[TokenRow]:
+        """Return at most so many rows: the winners that the step added, then earlier ones, drawn at
+        random."""
         best = _best(list(self._store.lines(WINNERS)))
         new = [winner for winner in best if winner["step"] == step]
         earlier = [winner for winner in best if winner["step"] < step]
@@ -76,18 +77,18 @@ def _winner(step: int, graded: GradedTurn, rollouts: Rollouts, by_speed: bool) -
 
 
 def _best(winners: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The best distinct kernels of each problem, problems in order of appearance; of equals the earliest."""
+    """Return the best distinct kernels of each problem, in order of appearance; of equals the earliest."""
     by_problem: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for winner in winners:
         by_problem[winner["problem_id"]].append(winner)
     best = []
-    for found in by_problem.values():
+    for candidates in by_problem.values():
         distinct: dict[str, dict[str, Any]] = {}
-        for winner in sorted(found, key=lambda winner: -winner["speedup"]):
+        for winner in sorted(candidates, key=lambda winner: -winner["speedup"]):
             distinct.setdefault(winner["kernel_hash"], winner)
         best += list(distinct.values())[:BEST]
     return best
 
 
-def _row(winner: dict[str, Any]) -> Row:
-    return Row(np.array(winner["prompt_ids"], np.int32), np.array(winner["answer_ids"], np.int32))
+def _row(winner: dict[str, Any]) -> TokenRow:
+    return TokenRow(np.array(winner["prompt_ids"], np.int32), np.array(winner["answer_ids"], np.int32))

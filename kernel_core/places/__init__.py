@@ -1,1 +1,1 @@
-"""Where processes of training run: on this host, or on the nodes of a Ray cluster."""
+"""Locations of training processes: on this host, or on the nodes of a Ray cluster."""

@@ -1,4 +1,4 @@
-"""A place runs one command at a time with GPUs of one role. The command ends with the process that asked.
+"""Places run one command at a time with GPUs of one role. The command ends with the process that asked.
 
 On this host a place is a process with its GPUs made visible. With `placement.cluster: ray` it is a bundle of
 a placement group (`ray_places.py`). Learners, the sampler's process and the vLLM server all run at places.
@@ -21,11 +21,11 @@ from kernel_core.runs.placement import environment_with
 from kernel_core.store import Store
 
 
-class Place(Protocol):
-    """Where one command runs; each method may raise `WorkersLost` where a cluster has no such place now."""
+class WorkerPlace(Protocol):
+    """Location of one command; each method may raise `WorkersLost` where a cluster has no such place now."""
 
     def free_address(self) -> tuple[str, int]:
-        """A host and a port that a command may serve on, as this process reaches it."""
+        """Return a host and a port that a command may serve on, as this process reaches it."""
         ...
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path | None) -> None:
@@ -33,25 +33,25 @@ class Place(Protocol):
         ...
 
     def has_ended(self) -> bool:
-        """Whether the command has ended, or its host is gone."""
+        """Return True if the command has ended, or its host is gone."""
         ...
 
     def end(self) -> None:
-        """End the command with everything that it started, and wait for it."""
+        """Stop the command with everything that it started, and wait for it."""
         ...
 
 
 class Places(Protocol):
-    """The places of one role, numbered as its processes are."""
+    """Places of one role, numbered as its processes are."""
 
-    each: Sequence[Place]
+    each: Sequence[WorkerPlace]
     host: str
-    """The address of this process as commands at these places reach it."""
+    """Address of this process as commands at these places reach it."""
     is_here: bool
-    """Whether they are on this host."""
+    """True if they are on this host."""
 
     def close(self) -> None:
-        """Give them back."""
+        """Release the places."""
         ...
 
 
@@ -60,20 +60,20 @@ class LocalPlace:
 
     host = "127.0.0.1"
     through: Sequence[str] = ()
-    """A command that runs the rest of its line, and is this process's child in its place."""
+    """Wrapper command that runs the rest of its line as a child of this process."""
 
     def __init__(self, gpus: tuple[int, ...] = ()) -> None:
         self._gpus = gpus
         self._process: subprocess.Popen[bytes] | None = None
 
     def free_address(self) -> tuple[str, int]:
-        """See `Place`."""
+        """See `WorkerPlace`."""
         with socket.socket() as free:
             free.bind((self.host, 0))
             return self.host, int(free.getsockname()[1])
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path | None) -> None:
-        """See `Place`."""
+        """See `WorkerPlace`."""
         self.end()
         shown = environment_with(self._gpus) if self._gpus else dict(os.environ)
         with contextlib.ExitStack() as stack:
@@ -88,11 +88,11 @@ class LocalPlace:
             )
 
     def has_ended(self) -> bool:
-        """See `Place`."""
+        """See `WorkerPlace`."""
         return self._process is None or self._process.poll() is not None
 
     def end(self) -> None:
-        """See `Place`."""
+        """See `WorkerPlace`."""
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
@@ -105,14 +105,14 @@ class LocalPlaces:
     host, is_here = LocalPlace.host, True
 
     def __init__(self, each: Sequence[LocalPlace]) -> None:
-        self.each: Sequence[Place] = each
+        self.each: Sequence[WorkerPlace] = each
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
 
 def places_of_learners(config: TrainConfig) -> Places:
-    """A place with one GPU, or one processor, for each learner."""
+    """Return a place with one GPU, or one processor, for each learner."""
     if config.placement.cluster == "ray":
         return _on_cluster(config, config.num_learners)
     gpus = config.placement.learn
@@ -120,14 +120,14 @@ def places_of_learners(config: TrainConfig) -> Places:
 
 
 def place_of_sampler(config: TrainConfig) -> Places:
-    """The one place of the process that samples."""
+    """Return the one place of the process that samples."""
     if config.placement.cluster == "ray":
         return _on_cluster(config, 1)
     return LocalPlaces([LocalPlace(config.placement.sample)])
 
 
 def log_in(store: Store, name: str) -> Path | None:
-    """A file of a run's folder for the output of its processes; None where the folder is no local one."""
+    """Return a file of a run's folder for the output of its processes; None where the folder is not local."""
     if not store.is_local:
         return None
     folder = Path(store.root.removeprefix("file://"))
@@ -136,7 +136,10 @@ def log_in(store: Store, name: str) -> Path | None:
 
 
 def shared_folder(store: Store) -> Path:
-    """The run's folder, for processes of other hosts. Raises `ConfigError` where it is no absolute path."""
+    """Return the run's folder, for processes of other hosts.
+
+    Raises `ConfigError` where it is no absolute path.
+    """
     folder = Path(store.root.removeprefix("file://"))
     if not store.is_local or not folder.is_absolute():
         raise ConfigError(

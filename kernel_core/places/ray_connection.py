@@ -1,4 +1,4 @@
-"""The one connection that a process has to a Ray cluster, shared by judges and places."""
+"""Shared connection of a process to a Ray cluster, for judges and places."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REACH_TIMEOUT_S = 10.0
 
 
 class _Connection:
-    """The one that a process may have to a cluster, shared by all that use it."""
+    """Single connection of a process to a cluster, shared by all its users."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,7 +43,7 @@ class _Connection:
             return True
 
     def close(self) -> None:
-        """The last one to leave cuts it."""
+        """Close the connection when its last user leaves."""
         with self._lock:
             self._users -= 1
             if not self._users:

@@ -18,7 +18,7 @@ from ray.util import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from kernel_core.errors import WorkersLost
-from kernel_core.places.place import LocalPlace, Place
+from kernel_core.places.place import LocalPlace, WorkerPlace
 from kernel_core.places.ray_connection import CONNECTION
 
 FIND_S = 300.0
@@ -53,16 +53,16 @@ class RayPlace:
         self._actor: Any = None
 
     def free_address(self) -> tuple[str, int]:
-        """See `Place`."""
+        """See `WorkerPlace`."""
         host, port = self._call("free_address")
         return host, port
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path | None) -> None:
-        """See `Place`."""
+        """See `WorkerPlace`."""
         self._call("start", list(command), dict(environment), log)
 
     def has_ended(self) -> bool:
-        """See `Place`."""
+        """See `WorkerPlace`."""
         try:
             return self._actor is None or bool(ray.get(self._actor.has_ended.remote(), timeout=_CALL_S))
         except GetTimeoutError:
@@ -71,7 +71,7 @@ class RayPlace:
             return True
 
     def end(self) -> None:
-        """See `Place`. The actor ends too: the next command has a new one, on another node if need be."""
+        """See `WorkerPlace`. The actor ends too; the next command starts a new one, on any node."""
         actor, self._actor = self._actor, None
         if actor is not None:
             with contextlib.suppress(RayError):
@@ -89,7 +89,7 @@ class RayPlace:
             raise WorkersLost(f"a node was lost while a command was started on it ({error})") from error
 
     def _found(self, give_up: float) -> Any:
-        """An actor that is there; None where one was lost at its start, before `give_up`."""
+        """Return an actor; None where it was lost at its start, before `give_up`."""
         actor = ray.remote(_NodePlace).options(**self._options).remote()
         try:
             ray.get(actor.free_address.remote(), timeout=max(1.0, give_up - time.monotonic()))
@@ -115,17 +115,17 @@ class RayPlaces:
         self._owns_connection = CONNECTION.open(address)
         self.host: str = ray.util.get_node_ip_address()
         self._group = placement_group([{kind: 1}] * count, strategy="PACK")
-        self.each: Sequence[Place] = [RayPlace(self._group, bundle, kind) for bundle in range(count)]
+        self.each: Sequence[WorkerPlace] = [RayPlace(self._group, bundle, kind) for bundle in range(count)]
 
     def close(self) -> None:
-        """End what runs there, and give the bundles back."""
+        """Stop what runs there, and release the bundles."""
         remove_placement_group(self._group)
         if self._owns_connection:
             CONNECTION.close()
 
 
 def reserved_on(node_id: str, kind: str) -> int:
-    """How much of a resource the placement groups have on a node."""
+    """Return how much of a resource the placement groups have on a node."""
     groups = ray.util.placement_group_table().values()
     return sum(
         int(group["bundles"][bundle].get(kind, 0))

@@ -35,10 +35,10 @@ _HELLO_S = 10.0
 _HELLO_BYTES = 256
 _TRAINER, _KEY = "DOJO_TRAINER", "DOJO_TRAINER_KEY"
 RANK, WORLD_SIZE, START = "RANK", "WORLD_SIZE", "DOJO_START"
-"""What a worker's environment says: its number, how many there are, and how often they were started."""
+"""Environment variables of a worker: its number, the number of workers, and the count of their starts."""
 
 
-class Workers:
+class WorkerGroup:
     """One process of `python -m MODULE ARGUMENTS` at each place."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Workers:
         self._started()
 
     def ask(self, *command: Any, then: Callable[[Any], None] | None = None, tries: int = TRIES) -> Any:
-        """The first worker's answer to a command: a method's name and its arguments.
+        """Return the first worker's answer to a command: a method's name and its arguments.
 
         `then` receives what follows the answer. Raises `WorkersLost`.
         """
@@ -71,7 +71,7 @@ class Workers:
                     if not self.connections:
                         self._connect()
                         self._begin()
-                    answer = self.tell(*command)
+                    answer = self.ask_once(*command)
                     if then is not None:
                         then(answer)
                 except (EOFError, OSError) as error:
@@ -81,7 +81,7 @@ class Workers:
                     return answer
         raise WorkersLost(f"{self} was lost {tries} times during {command[0]}; {self._where_errors_are()}")
 
-    def tell(self, name: str, *arguments: Any) -> Any:
+    def ask_once(self, name: str, *arguments: Any) -> Any:
         """`ask` of workers that are there, once. Raises `EOFError` or `OSError` as soon as one is lost."""
         message = ForkingPickler.dumps((name, arguments))
         for connection in self.connections:
@@ -95,7 +95,7 @@ class Workers:
         return answers[self.connections[0]]
 
     def drop(self) -> None:
-        """End all of them; the next command starts others."""
+        """Stop all workers; the next command starts others."""
         for connection in self.connections:
             connection.close()
         self.connections, self._is_started = [], False
@@ -106,7 +106,7 @@ class Workers:
             thread.join()
 
     def close(self) -> None:
-        """End them, and give their places back."""
+        """Stop the workers, and release their places."""
         self.drop()
         self._listening.close()
         self._places.close()
@@ -128,20 +128,20 @@ class Workers:
         """Wait until the workers of this start are there."""
         if not self._is_started:
             self._started()
-        found = dict[int, Connection]()
+        connections = dict[int, Connection]()
         for _ in range(int(START_S / _LOOK_EVERY_S)):
             try:
-                found |= self._accepted()
+                connections |= self._accepted()
             except TimeoutError:
                 if any(place.has_ended() for place in self._places.each):
                     raise EOFError(f"a process ended at its start: {self._where_errors_are()}") from None
-            if len(found) == len(self._places.each):
-                self.connections = [found[rank] for rank in range(len(found))]
+            if len(connections) == len(self._places.each):
+                self.connections = [connections[rank] for rank in range(len(connections))]
                 return
         raise EOFError(f"not there after {START_S:.0f} s")
 
     def _accepted(self) -> dict[int, Connection]:
-        """The next worker that connects, by its rank; nothing where it is none of this start."""
+        """Accept the next worker that connects, by its rank; nothing where it is none of this start."""
         channel, _ = self._listening.accept()
         _notice_lost_hosts(channel)
         connection = Connection(channel.detach())
@@ -158,7 +158,9 @@ class Workers:
 
 
 def follow(make: Callable[[Connection], Any]) -> None:
-    """In a worker: do what the trainer asks until it is gone. `make` gives the object with the methods.
+    """Run the trainer's commands in a worker until the trainer is gone.
+
+    `make` returns the object with the methods. `make` gives the object with the methods.
 
     Each method sends its own answer. An error ends the process, and the trainer then starts all again.
     """
@@ -178,7 +180,8 @@ def follow(make: Callable[[Connection], Any]) -> None:
 
 
 def _notice_lost_hosts(channel: socket.socket) -> None:
-    """A host that loses its power says nothing: have the kernel ask for it, and end the connection."""
+    """Enable TCP keep-alive: a host that loses its power sends nothing, so the kernel must probe and
+    close."""
     channel.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
         (socket.TCP_KEEPIDLE, 30),

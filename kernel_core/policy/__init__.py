@@ -14,7 +14,7 @@ SHIPPED = Path(__file__).resolve().parents[2] / "data" / "policy"
 
 
 def open_policy(config: PolicyConfig, checkpoint: str | None = None) -> Policy:
-    """The policy a config names; with `checkpoint`, the weights saved in that folder instead.
+    """Open the policy that a config names, or with `checkpoint` the weights saved in that folder.
 
     Raises `NotFound` for a model or checkpoint that is not there, `Corrupt` for a damaged one.
     """

@@ -1,4 +1,4 @@
-"""The model that LoRA adapters belong to: on other weights they are another policy, and nothing shows it."""
+"""The base model of LoRA adapters. On other base weights the adapters act as another policy, silently."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from kernel_core.errors import Corrupt
 from kernel_core.records import Record
 
 _BLOCKS, _BLOCK_BYTES = 1024, 4096
-"""What is read of each file: training moves nearly every weight, so a few megabytes show it as all would."""
+"""Bytes hashed per file, in blocks: training moves nearly every weight, so a few megabytes suffice."""
 
 
 class Base(Record):
-    """Where a model came from, and which weights it had there."""
+    """Name, revision and weights digest of a model."""
 
     name: str
     """An absolute path, a URI or a Hugging Face name."""
     revision: str | None = None
-    """The commit of a Hugging Face model, which pins its weights."""
+    """Commit of a Hugging Face model; it pins the weights."""
     weights: str | None = None
     """The digest of a folder's weights: see `weights_digest`."""
 
 
 def base_in(folder: str, name: str | None = None) -> Base:
-    """The base with its files in a local folder; `name` where that folder is only a copy."""
+    """Return the base with its files in a local folder; `name` where that folder is only a copy."""
     return Base(name=name or str(Path(folder).absolute()), weights=weights_digest(folder))
 
 
@@ -41,11 +41,11 @@ def weights_digest(folder: str) -> str:
     return digest.hexdigest()
 
 
-def check_base(adapters: str, wanted: Base, found: Base) -> None:
+def check_base(adapters: str, recorded: Base, actual: Base) -> None:
     """Raise `Corrupt` where the base's weights are not those that the adapters were trained on."""
-    if wanted.weights is not None and wanted.weights != found.weights:
+    if recorded.weights is not None and recorded.weights != actual.weights:
         raise Corrupt(
-            f"the adapters in {adapters} belong to other weights than {found.name} has now (wanted "
-            f"{wanted.weights[:12]}, found {str(found.weights)[:12]}); put the model back that they were "
+            f"the adapters in {adapters} belong to other weights than {actual.name} has now (wanted "
+            f"{recorded.weights[:12]}, found {str(actual.weights)[:12]}); put the model back that they were "
             "trained on, or train on this one under another run name"
         )

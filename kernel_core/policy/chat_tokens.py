@@ -22,7 +22,7 @@ PLAIN_TEMPLATE = (
     "{% for message in messages %}{{ '### ' + message['role'] + '\n' + message['content'] + '\n\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '### assistant\n' }}{% endif %}"
 )
-"""For base models: their tokenizers bring no chat template. `_plain_template` puts a BOS token before it."""
+"""Template for base models, whose tokenizers have none. `_plain_template` puts a BOS token before it."""
 
 
 class ChatTokens:
@@ -32,7 +32,7 @@ class ChatTokens:
         self.tokenizer = tokenizer
         self.config = config
         self.end_ids = end_ids
-        """The ids that end an answer; the first is the one that the policy is taught."""
+        """Token ids at which an answer ends; the first is the one that the policy is taught."""
         if tokenizer.chat_template is None:
             tokenizer.chat_template = _plain_template(tokenizer)
 
@@ -105,7 +105,8 @@ class ChatTokens:
 
 
 def _plain_template(tokenizer: Any) -> str:
-    """A base model has seen no text without the token that its tokenizer puts before each (Gemma, Llama)."""
+    """Return the plain template behind the BOS token, without which base models such as Gemma never saw
+    text."""
     bos = tokenizer.bos_token_id
     begins_with_it = bos is not None and tokenizer("x")["input_ids"][0] == bos
     return "{{ bos_token }}" * begins_with_it + PLAIN_TEMPLATE

@@ -27,18 +27,18 @@ _SHARED_AT_LEAST = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """What one row wrote."""
+class DecodedRow:
+    """Tokens and log-probabilities of one row."""
 
     token_ids: Ids
     logprobs: npt.NDArray[np.float32]
     stopped: bool
-    """Whether the last token is an end token."""
+    """True if the last token is an end token."""
 
 
 @dataclass(slots=True)
-class _Context:
-    """What the model has read so far, a row each: cache, which positions count, and where each row is."""
+class _DecodeContext:
+    """Decoding state by row: cache, mask of valid positions, and next position."""
 
     cache: DynamicCache
     mask_B_T: torch.Tensor
@@ -53,7 +53,7 @@ class _Context:
 
 
 class _ReservedLayer(DynamicLayer):
-    """A layer's keys and values in buffers with room to grow, so that a step copies only its own token."""
+    """Keys and values of a layer in buffers with spare capacity, so that a step copies only its own token."""
 
     keys: Any
     values: Any
@@ -96,8 +96,8 @@ def decode(
     temperature: float,
     end_ids: Sequence[int],
     pad_id: int,
-) -> list[Row]:
-    """One sampled continuation a prompt, in order.
+) -> list[DecodedRow]:
+    """Sample one continuation per prompt, in order.
 
     `max_new` bounds each row; `uniforms_B_T` in [0, 1) are the row's random numbers, one a token, turned
     into tokens by inverting the cumulative distribution. Temperature 0 takes the likeliest token.
@@ -133,7 +133,7 @@ def decode(
         logits_B_V = _read(model, context, token_b[:, None], writing_b[:, None].long())
     tokens, logprobs = tokens_B_T.cpu().numpy().astype(np.int32), logprobs_B_T.cpu().numpy()
     return [
-        Row(tokens[row, :length].copy(), logprobs[row, :length].copy(), stopped)
+        DecodedRow(tokens[row, :length].copy(), logprobs[row, :length].copy(), stopped)
         for row, (length, stopped) in enumerate(zip(length_B.tolist(), stopped_B.tolist(), strict=True))
     ]
 
@@ -141,7 +141,7 @@ def decode(
 def draw(
     logits_B_V: torch.Tensor, temperature: float, uniform_B: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A token a row and its log-probability under softmax(logits / temperature), in float32.
+    """Draw one token per row; return it with its log-probability under softmax(logits / temperature).
 
     At temperature 0 the likeliest token, with its log-probability at temperature 1.
     """
@@ -158,7 +158,7 @@ def draw(
 
 def _prefill(
     model: Any, prompts: Sequence[Ids], pad_id: int, device: torch.device
-) -> tuple[_Context, torch.Tensor]:
+) -> tuple[_DecodeContext, torch.Tensor]:
     """Read all prompts: what neighbours share once, then the rest of each distinct one.
 
     Gives the context of every prompt and the logits (B, V) that follow it.
@@ -174,7 +174,7 @@ def _prefill(
     prefixes = [distinct[row][:length] for row, length in zip(leaders, shared_length, strict=True)]
     rests = [prompt[shared_length[group] :] for prompt, group in zip(distinct, group_of_row, strict=True)]
 
-    context = _Context(
+    context = _DecodeContext(
         cache=cache,
         mask_B_T=torch.zeros((len(prefixes), 0), dtype=torch.long, device=device),
         position_B=torch.zeros(len(prefixes), dtype=torch.long, device=device),
@@ -188,7 +188,7 @@ def _prefill(
     return context, logits_B_V[every]
 
 
-def _read(model: Any, context: _Context, ids_B_T: torch.Tensor, real_B_T: torch.Tensor) -> torch.Tensor:
+def _read(model: Any, context: _DecodeContext, ids_B_T: torch.Tensor, real_B_T: torch.Tensor) -> torch.Tensor:
     """Feed tokens (with 1 where they are real, 0 where padding) and give the last position's logits."""
     context.mask_B_T = torch.cat([context.mask_B_T, real_B_T], dim=1)
     position_B_T = (context.position_B[:, None] + real_B_T.cumsum(dim=1) - 1).clamp_min(0)
@@ -217,7 +217,7 @@ def _left_padded(
 
 
 def _distinct(prompts: Sequence[Ids]) -> tuple[list[Ids], list[int]]:
-    """The different prompts in order of appearance, and which of them each prompt is."""
+    """Return the distinct prompts in order of appearance, and each prompt's index among them."""
     index: dict[bytes, int] = {}
     row_of_prompt = [index.setdefault(prompt.tobytes(), len(index)) for prompt in prompts]
     return [np.frombuffer(key, dtype=np.int32) for key in index], row_of_prompt

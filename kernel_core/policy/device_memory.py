@@ -11,7 +11,7 @@ RECORDING = threading.Lock()
 _KEPT_SHARE = 0.05
 
 
-def give_back(device: torch.device) -> None:
+def release_cached_memory(device: torch.device) -> None:
     """Return what torch keeps of freed memory to the device, where other processes find it."""
     if device.type == "cuda":
         with RECORDING:
@@ -19,7 +19,7 @@ def give_back(device: torch.device) -> None:
 
 
 def bytes_kept_between(device: torch.device) -> int:
-    """What a phase may keep of the device's memory while others work."""
+    """Return the memory that a phase may keep on the device while others work, in bytes."""
     if device.type != "cuda":
         return 0
     return int(_KEPT_SHARE * torch.cuda.get_device_properties(device).total_memory)

@@ -73,14 +73,14 @@ def write_surroundings(
 
 
 def weights_of(model: Any, base: Base | None) -> tuple[str, dict[str, torch.Tensor]]:
-    """The name of the file of weights, and its tensors: under LoRA the adapters alone."""
+    """Return the name of the weights file and its tensors: under LoRA the adapters alone."""
     if base is None:
         return WEIGHTS, _unique_weights(model)
     return ADAPTERS, get_peft_model_state_dict(model)
 
 
 def load_parts(source: Store | str, config: PolicyConfig) -> Parts:
-    """A sealed folder with a policy's files, a transformers folder, or a model by its Hugging Face name.
+    """Load a sealed policy folder, a transformers folder, or a model by its Hugging Face name.
 
     Raises `NotFound` for what is not there and `Corrupt` for what does not match its checksum or is
     no model.
@@ -117,7 +117,8 @@ def load_parts(source: Store | str, config: PolicyConfig) -> Parts:
 
 
 def _about(store: Store) -> tuple[Manifest, dict[str, Any]]:
-    """The manifest and `meta` of a folder: a saved policy, or a folder with a policy's files among others."""
+    """Return the manifest and `meta` of a folder: a saved policy, or a folder that also holds a policy's
+    files."""
     claimed = store.read_json(MANIFEST)
     manifest = store.open_sealed(claimed.get("kind", KIND) if isinstance(claimed, dict) else KIND)
     if ABOUT not in manifest.files:
@@ -128,30 +129,32 @@ def _about(store: Store) -> tuple[Manifest, dict[str, Any]]:
 
 def _with_saved_adapters(store: Store, about: dict[str, Any], config: PolicyConfig) -> Parts:
     # Folders of earlier versions name their base and pin nothing.
-    wanted = Base(name=about["base"], revision=about.get("base_revision"), weights=about.get("base_weights"))
-    revision = wanted.revision or config.revision
+    recorded = Base(
+        name=about["base"], revision=about.get("base_revision"), weights=about.get("base_weights")
+    )
+    revision = recorded.revision or config.revision
     bare = config.model_copy(update={"lora_rank": None, "revision": revision})
-    model, tokenizer, _, found = load_parts(wanted.name, bare)
-    check_base(store.root, wanted, found)
+    model, tokenizer, _, actual = load_parts(recorded.name, bare)
+    check_base(store.root, recorded, actual)
     model = _adapted(model, about["lora_rank"])
     put_adapters(store, model)
-    return model, tokenizer, about["version"], found
+    return model, tokenizer, about["version"], actual
 
 
 def _with_peft_adapters(store: Store, config: PolicyConfig) -> Parts:
-    """A folder that PEFT wrote: the model that it names, with the adapters merged into its weights."""
+    """Load the base model of a folder that PEFT wrote, with the adapters merged into its weights."""
     about = store.read_json(PEFT)
     bare = config.model_copy(update={"lora_rank": None, "revision": about.get("revision") or config.revision})
-    model, tokenizer, _, found = load_parts(about["base_model_name_or_path"], bare)
+    model, tokenizer, _, base = load_parts(about["base_model_name_or_path"], bare)
     try:
         model = PeftModel.from_pretrained(model, store.root.removeprefix("file://")).merge_and_unload()
     except (OSError, ValueError, SafetensorError) as error:
-        raise Corrupt(f"{store.root} holds no adapters for {found.name} ({first_line(error)})") from error
+        raise Corrupt(f"{store.root} holds no adapters for {base.name} ({first_line(error)})") from error
     if config.lora_rank is not None:
         raise ConfigError(
             f"{store.root} holds adapters, and no others are trained on top; leave policy.lora_rank out"
         )
-    return model, tokenizer, store.root, found
+    return model, tokenizer, store.root, base
 
 
 def put_adapters(store: Store, model: Any) -> None:
@@ -160,8 +163,10 @@ def put_adapters(store: Store, model: Any) -> None:
 
 
 def _adapted(model: Any, rank: int) -> Any:
-    """The model with fresh LoRA adapters on every linear layer; the seed does not matter to the outputs,
-    since one of the two factors starts at zero, but a fixed one makes runs repeatable."""
+    """Return the model with new LoRA adapters on every linear layer.
+
+    One of the two factors starts at zero, so the seed changes no output; a fixed one makes runs repeatable.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         lora = LoraConfig(
@@ -171,7 +176,8 @@ def _adapted(model: Any, rank: int) -> Any:
 
 
 def require_model(name: str, revision: str | None) -> bool:
-    """Whether a model is on this machine; `NotFound` where it is not and the hub cannot be asked either."""
+    """Return True if a model is on this machine; raise `NotFound` where it is not and the hub is
+    unreachable."""
     if Path(name).is_dir():
         return True
     if not _may_be_hub_name(name):
@@ -188,8 +194,8 @@ def require_model(name: str, revision: str | None) -> bool:
 
 def _pretrained(name: str, config: PolicyConfig) -> tuple[Any, Any, str]:
     """Model, tokenizer and version from a folder or a Hugging Face name."""
-    is_folder, found = Path(name).is_dir(), require_model(name, config.revision)
-    where = {"revision": config.revision, "local_files_only": found}
+    is_folder, is_local = Path(name).is_dir(), require_model(name, config.revision)
+    where = {"revision": config.revision, "local_files_only": is_local}
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, **where)
         model = AutoModelForCausalLM.from_pretrained(
@@ -211,12 +217,13 @@ def _pretrained(name: str, config: PolicyConfig) -> tuple[Any, Any, str]:
 
 
 def _is_cached(name: str, revision: str | None) -> bool:
-    """Whether an earlier download left the model here; then the hub is not asked."""
+    """Return True if an earlier download left the model here; then the hub is not asked."""
     return isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str)
 
 
 def _hub_trouble() -> str | None:
-    """Why the hub cannot be asked, found out at once: its own client would try for most of a minute."""
+    """Return the reason why the hub is unreachable, at once: its own client would retry for most of a
+    minute."""
     if constants.HF_HUB_OFFLINE:
         return "HF_HUB_OFFLINE is set"
     try:
@@ -231,7 +238,8 @@ def _may_be_hub_name(name: str) -> bool:
 
 
 def local_copy(store: Store, names: Iterable[str], folder: str) -> str:
-    """A path on this machine for libraries that read files; `folder` takes the files of a remote store."""
+    """Return a path on this machine for libraries that read files; `folder` holds the files of a remote
+    store."""
     if store.is_local:
         return store.root.removeprefix("file://")
     for name in names:

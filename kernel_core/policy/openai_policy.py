@@ -31,7 +31,7 @@ ATTEMPTS = 4
 TIMEOUTS = 2
 """Attempts of a request that each took the whole of `policy.timeout_s`."""
 BACKOFF_S = 0.5
-"""Before the second attempt; doubled before each further one."""
+"""Delay before the second attempt, in seconds; doubled before each further one."""
 MOST_WAIT_S = 60.0
 """Longest wait that a server's `Retry-After` is granted."""
 PASSING = frozenset({408, 409, 425, 429})
@@ -60,13 +60,17 @@ class OpenAIPolicy:
 
     @property
     def version(self) -> str:
-        """The model's name, with a mark of further settings; the server decides which weights it means."""
+        """Return the model's name and a hash of further settings; the server decides which weights it
+        means."""
         return f"{self._model}+{digest_of(self._extra)[:8]}" if self._extra else self._model
 
     def check(self) -> None:
-        """One small request, so that a mistake is told before any work. Raises as `sample` does."""
-        said: list[Message] = [{"role": "user", "content": "Answer with one word."}]
-        self._post(self._body(said, n=1, temperature=0.0, max_tokens=16, seed=0))
+        """Send one small request, so that a configuration error surfaces before any work.
+
+        Raises as `sample` does.
+        """
+        messages: list[Message] = [{"role": "user", "content": "Answer with one word."}]
+        self._post(self._body(messages, n=1, temperature=0.0, max_tokens=16, seed=0))
 
     def sample(
         self,
@@ -76,7 +80,7 @@ class OpenAIPolicy:
         max_new_tokens: int,
         seed: int | Sequence[int],
     ) -> list[Sample]:
-        """One sample a prompt, in order; as repeatable as the server makes its `seed`.
+        """Sample one answer per prompt, in order; repeatable as far as the server honours its `seed`.
 
         Raises `SourceUnavailable` when the endpoint cannot be reached, `ConfigError` when it refuses or
         answers in another form.
@@ -88,20 +92,20 @@ class OpenAIPolicy:
         jobs = list(rows_of_prompt.values())
 
         def ask(rows: list[int]) -> list[dict[str, Any]]:
-            said = list[Message](prompts[rows[0]])
-            found: list[dict[str, Any]] = []
-            while len(found) < len(rows):
-                row = rows[len(found)]
-                found += self._choices(
+            messages = list[Message](prompts[rows[0]])
+            choices: list[dict[str, Any]] = []
+            while len(choices) < len(rows):
+                row = rows[len(choices)]
+                choices += self._choices(
                     self._body(
-                        said,
-                        n=1 if found else len(rows),
+                        messages,
+                        n=1 if choices else len(rows),
                         temperature=temperature,
                         max_tokens=max_new_tokens,
                         seed=(seed + row if isinstance(seed, int) else seed[row]) % 2**31,
                     )
                 )
-            return found[: len(rows)]
+            return choices[: len(rows)]
 
         chosen: dict[int, dict[str, Any]] = {}
         for rows, choices in zip(jobs, _side_by_side(ask, jobs, self._concurrency), strict=True):
@@ -110,11 +114,11 @@ class OpenAIPolicy:
         return [self._as_sample(chosen[row]) for row in range(len(prompts))]
 
     def count_tokens(self, text: str) -> int:
-        """An estimate from the number of characters."""
+        """Estimate the number of tokens from the number of characters."""
         return estimated_tokens(text)
 
     def release(self) -> None:
-        """Nothing to do: no memory of this machine's GPU is held."""
+        """Do nothing: no memory of this machine's GPU is held."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -139,7 +143,7 @@ class OpenAIPolicy:
         return choices
 
     def _post(self, body: dict[str, Any]) -> httpx.Response:
-        """The answer to a request; server errors and lost connections are tried again."""
+        """Send a request and return the answer; server errors and lost connections are retried."""
         trouble, wait_s, timeouts = "", 0.0, 0
         for attempt in range(ATTEMPTS):
             time.sleep(wait_s)
@@ -164,8 +168,8 @@ class OpenAIPolicy:
                         "policy.model, policy.endpoint and the key in the variable of policy.api_key_env"
                     )
                 wait_s = max(wait_s, _retry_after(answer))
-            told = redacted(trouble)
-            log.warning("attempt %d of %d at %s: %s", attempt + 1, ATTEMPTS, self._endpoint, told)
+            reason = redacted(trouble)
+            log.warning("attempt %d of %d at %s: %s", attempt + 1, ATTEMPTS, self._endpoint, reason)
         raise SourceUnavailable(
             f"{self._endpoint} could not be used after {attempt + 1} attempts ({trouble}); "
             "start the server or correct policy.endpoint"
@@ -178,8 +182,11 @@ class OpenAIPolicy:
 
 
 def _side_by_side(ask: Callable[[T], R], jobs: Sequence[T], at_once: int) -> list[R]:
-    """What `ask` gives for each job, in order. The first error is raised at once, and so is an interrupt:
-    nothing waits for requests that are under way then, which may take minutes, and no further one begins."""
+    """Return `ask`'s result for each job, in order.
+
+    The first error is raised at once, and so is an interrupt: nothing waits for requests that are under way
+    then, which may take minutes, and no further one begins.
+    """
     left = deque(enumerate(jobs))
     done: SimpleQueue[tuple[int, R | BaseException]] = SimpleQueue()
 
@@ -194,16 +201,16 @@ def _side_by_side(ask: Callable[[T], R], jobs: Sequence[T], at_once: int) -> lis
 
     for _ in range(min(at_once, len(jobs))):
         threading.Thread(target=work, daemon=True).start()
-    found: dict[int, R] = {}
+    answers: dict[int, R] = {}
     try:
         for _ in jobs:
             number, answer = done.get()
             if isinstance(answer, BaseException):
                 raise answer
-            found[number] = answer
+            answers[number] = answer
     finally:
         left.clear()
-    return [found[number] for number in range(len(jobs))]
+    return [answers[number] for number in range(len(jobs))]
 
 
 def _retry_after(answer: httpx.Response) -> float:
@@ -215,11 +222,12 @@ def _retry_after(answer: httpx.Response) -> float:
 
 
 def _warn_of_empty(choices: Sequence[dict[str, Any]], max_new_tokens: int) -> None:
-    """Say how many answers are empty, and whether the model thought instead: they count as malformed."""
+    """Log how many answers are empty and how many spent their tokens on reasoning: they count as
+    malformed."""
     empty = [choice["message"] for choice in choices if not (choice["message"]["content"] or "").strip()]
     if not empty:
         return
-    thought = sum(bool(one.get("reasoning_content") or one.get("reasoning")) for one in empty)
+    thought = sum(bool(message.get("reasoning_content") or message.get("reasoning")) for message in empty)
     why = f", {thought} of them after reasoning that used up the {max_new_tokens} tokens" if thought else ""
     log.warning(
         "%d of %d answers are empty%s: raise rollout.sampling.max_new_tokens, or turn reasoning off with "

@@ -1,4 +1,4 @@
-"""What the rest of the system knows of a policy: chat messages in, sampled text and token ids out."""
+"""Interface of a policy for the rest of the system: chat messages in, sampled text and token ids out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Message = dict[str, str]
 """`{"role": "user", "content": "…"}`"""
 Messages = Sequence[Message]
 _CHARS_PER_TOKEN = 3
-"""On the safe side for code."""
+"""Conservative for code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Sample:
     token_ids: npt.NDArray[np.int32] | None = None
     """Including the end-of-turn token when `finish_reason` is `stop`."""
     logprobs: npt.NDArray[np.float32] | None = None
-    """One number a token of `token_ids`, under the sampling distribution (temperature applied)."""
+    """One value per token of `token_ids`, under the sampling distribution (temperature applied)."""
     counted: int = 0
     """Tokens of an answer without its ids."""
 
@@ -53,7 +53,7 @@ class Policy(Protocol):
         max_new_tokens: int,
         seed: int | Sequence[int],
     ) -> list[Sample]:
-        """One sample a prompt, in order; the same arguments give the same samples.
+        """Sample one answer per prompt, in order; the same arguments give the same samples.
 
         `seed` is one for all, or one a prompt, so that a conversation draws the same in any batch.
         """
@@ -64,7 +64,7 @@ class Policy(Protocol):
         ...
 
     def release(self) -> None:
-        """Give memory back that only sampling needs, since a judge on the same GPU is next."""
+        """Release memory that only sampling needs: a judge on the same GPU is next."""
         ...
 
     def close(self) -> None: ...

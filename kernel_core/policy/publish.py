@@ -28,7 +28,7 @@ from kernel_core.policy.trainable import Trainable
 from kernel_core.records import Record
 
 CLEARLY = 4.0
-"""What moves less than so many times the noise cannot be told from it."""
+"""Signal-to-noise threshold: a smaller change cannot be told from noise."""
 
 _PROBES = (
     (
@@ -44,11 +44,11 @@ _PROBES = (
         "        softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=1024)\n        return out\n",
     ),
 )
-"""What is asked and what is answered: of the kind that policies here write."""
+"""Probe prompts and answers, in the style of the text that policies write here."""
 
 
 class Publication(Record):
-    """What a publication found out, in mean |Δ log-probability| (nats)."""
+    """Result of a publication, in mean |Δ log-probability| (nats)."""
 
     version: str
     gap: float
@@ -106,5 +106,5 @@ class Publisher:
         return np.concatenate([scorer.logprobs(prompt, answer, 1.0) for prompt, answer in self._probes])
 
 
-def _distance(one: Logprobs, other: Logprobs) -> float:
-    return float(np.abs(one.astype(np.float64) - other.astype(np.float64)).mean())
+def _distance(first: Logprobs, second: Logprobs) -> float:
+    return float(np.abs(first.astype(np.float64) - second.astype(np.float64)).mean())

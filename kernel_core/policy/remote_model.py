@@ -25,40 +25,40 @@ class Answered(NamedTuple):
 
 
 class Weighted(NamedTuple):
-    """An answer to learn from: the loss is −Σ weight · π / π_old over its tokens."""
+    """Answer to learn from: the loss is −Σ weight · π / π_old over its tokens."""
 
     prompt_ids: Ids
     answer_ids: Ids
     old_logprobs: Floats
     weights: Floats
-    """One number an answer token: its advantage times all that it counts in the sum over the batch."""
+    """One value per answer token: its advantage times its share in the sum over the batch."""
 
 
 class Learned(NamedTuple):
-    """What one optimiser step found."""
+    """Result of one optimiser step."""
 
     logprobs: list[Floats]
-    """Those of each answer's tokens, as the backward pass read them."""
+    """Log-probabilities of each answer's tokens, as the backward pass computed them."""
     grad_norm: float | None
-    """None where the server does not say."""
+    """None where the server does not report it."""
 
 
-class Drawn(NamedTuple):
+class RemoteSample(NamedTuple):
     """A sampled answer."""
 
     token_ids: Ids
-    """With the end token where the answer ended by itself."""
+    """Includes the end token where the answer ended by itself."""
     logprobs: Floats
     stopped: bool
 
 
 class SavedModel(NamedTuple):
-    """Where a server keeps weights."""
+    """Locations of the weights on a server."""
 
     state: str
-    """With the optimiser's moments, to train on from."""
+    """Weights with the optimiser's moments, to resume training."""
     sampler: str
-    """The weights alone, to sample from."""
+    """Weights alone, for sampling."""
 
 
 class RemoteModel(Protocol):
@@ -80,7 +80,7 @@ class RemoteModel(Protocol):
         max_grad_norm: float | None,
         weight_decay: float = 0.0,
     ) -> Learned:
-        """One optimiser step."""
+        """Make one optimiser step."""
         ...
 
     def publish(self, name: str) -> None:
@@ -99,12 +99,12 @@ class RemoteModel(Protocol):
         temperature: float,
         seeds: Sequence[int],
         end_ids: Sequence[int],
-    ) -> list[Drawn]:
-        """One answer a prompt, by the weights that were published last."""
+    ) -> list[RemoteSample]:
+        """Sample one answer per prompt with the weights published last."""
         ...
 
     def sampler_logprobs(self, answer: Answered) -> Floats:
-        """As `logprobs`, by the weights that were published last."""
+        """Return log-probabilities as `logprobs` does, under the weights published last."""
         ...
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ import torch
 
 from kernel_core.config import PolicyConfig, TrainConfig
 from kernel_core.places.place import log_in, place_of_sampler, shared_folder
-from kernel_core.places.workers import Workers, follow
+from kernel_core.places.workers import WorkerGroup, follow
 from kernel_core.policy.chat_tokens import Ids
 from kernel_core.policy.folder import WEIGHTS, put_adapters
 from kernel_core.policy.protocol import Messages, Sample
@@ -27,7 +27,7 @@ from kernel_core.store import Store
 
 
 class RemoteSampler:
-    """The trainer's side; see `Sampler`. `published` is the folder of publications."""
+    """Sampler in the trainer's process; see `Sampler`. `published` is the folder of publications."""
 
     def __init__(self, config: TrainConfig, policy: TorchPolicy, store: Store) -> None:
         self._policy, self._published = policy, Store(f"{shared_folder(store)}/sampler")
@@ -36,11 +36,11 @@ class RemoteSampler:
         self._version, self._folder = "", ""
         settings = [config.policy.model_dump_json()]
         places, log_file = place_of_sampler(config), log_in(store, "sampler.log")
-        self._workers = Workers(__name__, settings, places, log_file, self._brought_up)
+        self._workers = WorkerGroup(__name__, settings, places, log_file, self._brought_up)
 
     @property
     def version(self) -> str:
-        """The version of the weights that were published last."""
+        """Return the version of the weights published last."""
         return self._version
 
     def publish(self, policy: TorchPolicy) -> None:
@@ -63,16 +63,16 @@ class RemoteSampler:
     ) -> list[Sample]:
         """See `TorchPolicy.sample`. Raises `WorkersLost` where no process goes on."""
         settings = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
-        found: list[Sample] = self._workers.ask("sample", prompts, settings)
-        return found
+        samples: list[Sample] = self._workers.ask("sample", prompts, settings)
+        return samples
 
     def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Logprobs:
         """See `TorchPolicy.logprobs`."""
-        found: Logprobs = self._workers.ask("logprobs", prompt_ids, token_ids, temperature)
-        return found
+        logprobs: Logprobs = self._workers.ask("logprobs", prompt_ids, token_ids, temperature)
+        return logprobs
 
     def release(self) -> None:
-        """Nothing to give back: the process has its GPU alone."""
+        """Do nothing: the process has its GPU alone."""
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text."""
@@ -85,11 +85,11 @@ class RemoteSampler:
 
     def _brought_up(self) -> None:
         if self._folder:
-            self._workers.tell("take", self._folder, self._version)
+            self._workers.ask_once("take", self._folder, self._version)
 
 
 class Copy:
-    """The process's side: each method answers the trainer."""
+    """Sampler in its own process: each method answers the trainer."""
 
     def __init__(self, config: PolicyConfig, trainer: Connection) -> None:
         self._config, self._trainer = config, trainer

@@ -38,7 +38,7 @@ Logprobs = npt.NDArray[np.float32]
 
 
 class Sampler(Policy, Protocol):
-    """A policy that can be given new weights."""
+    """Policy that accepts new weights."""
 
     def publish(self, policy: Any) -> None:
         """Write with the weights of this policy, of the kind that the sampler was opened for, and under
@@ -51,7 +51,7 @@ class Sampler(Policy, Protocol):
 
 
 def open_sampler(config: TrainConfig, policy: Trainable, store: Store) -> Sampler:
-    """The sampler that a config names; `store` is the run's, where weights are published."""
+    """Open the sampler that a config names; `store` is the run's, where weights are published."""
     if not isinstance(policy, TorchPolicy):
         from kernel_core.policy.tinker_policy import TinkerPolicy, TinkerSampler
 
@@ -101,18 +101,18 @@ def _server_sampler(config: TrainConfig, policy: TorchPolicy, store: Store) -> S
 
 
 class InlineSampler:
-    """The trained model writes itself, in bfloat16 arithmetic on CUDA where the policy computes so."""
+    """Sampler on the training weights, in bfloat16 on CUDA where the policy computes so."""
 
     def __init__(self, policy: TorchPolicy) -> None:
         self._policy = policy
 
     @property
     def version(self) -> str:
-        """The policy's."""
+        """Return the policy's version."""
         return self._policy.version
 
     def publish(self, policy: TorchPolicy) -> None:
-        """Nothing to do: the weights are the policy's own."""
+        """Do nothing: the weights are the policy's own."""
 
     def sample(
         self,
@@ -142,16 +142,16 @@ class InlineSampler:
         return self._policy.count_tokens(text)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""
 
     def _arithmetic(self) -> torch.autocast:
-        wanted = self._policy.config.dtype == "bfloat16" and self._policy.device.type == "cuda"
+        is_enabled = self._policy.config.dtype == "bfloat16" and self._policy.device.type == "cuda"
         # Weights cast inside a recorded graph must be cast there every time: no cache of casts.
-        return torch.autocast("cuda", torch.bfloat16, enabled=wanted, cache_enabled=False)
+        return torch.autocast("cuda", torch.bfloat16, enabled=is_enabled, cache_enabled=False)
 
 
 class CopySampler:
-    """A copy of the weights that train, in the type that the policy computes in.
+    """Sampler on a copy of the training weights, in the type that the policy computes in.
 
     Frozen weights on the same device are shared.
     """
@@ -175,7 +175,7 @@ class CopySampler:
 
     @property
     def version(self) -> str:
-        """The version of the weights that were published last."""
+        """Return the version of the weights published last."""
         return self._policy.version
 
     @torch.no_grad()
@@ -212,4 +212,4 @@ class CopySampler:
         return self._policy.count_tokens(text)
 
     def close(self) -> None:
-        """The copy goes with the object."""
+        """Do nothing: the copy goes with the object."""

@@ -1,4 +1,4 @@
-"""A policy that gives prepared answers: for tests, demonstrations and checks of a whole pipeline."""
+"""Policy with prepared answers, for tests, demonstrations and checks of a whole pipeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernel_core.errors import ConfigError, NotFound
 from kernel_core.policy.protocol import Messages, Sample
 
 Answer = Callable[[Messages, int], str]
-"""From a prompt and the row's seed to the answer."""
+"""Function of a prompt and the row's seed that returns the answer."""
 
 
 class ScriptedPolicy:
@@ -26,7 +26,7 @@ class ScriptedPolicy:
 
     @classmethod
     def load(cls, path: str) -> ScriptedPolicy:
-        """From a JSON file that holds a list of answers."""
+        """Load a JSON file that holds a list of answers."""
         file = Path(path)
         if not file.is_file():
             raise NotFound(f"no file {path}; policy.model of a scripted policy names a JSON list of answers")
@@ -40,7 +40,7 @@ class ScriptedPolicy:
 
     @property
     def version(self) -> str:
-        """As given: a script does not learn."""
+        """Return the version as given: a script does not learn."""
         return self._version
 
     def sample(
@@ -51,7 +51,7 @@ class ScriptedPolicy:
         max_new_tokens: int,
         seed: int | Sequence[int],
     ) -> list[Sample]:
-        """The next answer for each prompt; temperature and length are not its concern."""
+        """Return the next answer for each prompt; temperature and length have no effect."""
         return [
             Sample(
                 text=self._answer(messages, seed + row if isinstance(seed, int) else seed[row]),
@@ -66,10 +66,10 @@ class ScriptedPolicy:
         return len(text) // 4
 
     def release(self) -> None:
-        """Nothing to do: no memory of this machine's GPU is held."""
+        """Do nothing: no memory of this machine's GPU is held."""
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""
 
     def _answer(self, messages: Messages, seed: int) -> str:
         if callable(self._answers):

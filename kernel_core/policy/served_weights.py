@@ -1,4 +1,4 @@
-"""The folder that a vLLM server reads a policy without adapters from: whole, and of the newest publication.
+"""Folder from which a vLLM server reads a policy without adapters: complete, and of the newest publication.
 
 A server that starts reads it, and a running one reads it again after each publication. The file of weights is
 replaced in one move, so that no reader sees half of it. It is written without waiting for the disk: a host

@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 ATTEMPTS = 5
 BACKOFF_S = 0.5
-"""Before the second attempt; doubled before each further one."""
+"""Delay before the second attempt, in seconds; doubled before each further one."""
 TIMEOUT_S = 600.0
 KEPT_ADAPTERS = 2
 """Folders of earlier publications that stay, for a server that is still reading one."""
@@ -65,7 +65,7 @@ UNFILTERED = {
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
 }
-"""What a server must be told, so that the temperature alone shapes the distribution."""
+"""Request fields that switch filters off, so that the temperature alone shapes the distribution."""
 
 
 class ServerSampler:
@@ -100,7 +100,7 @@ class ServerSampler:
 
     @property
     def version(self) -> str:
-        """The version of the weights that were published last."""
+        """Return the version of the weights published last."""
         return self._version
 
     def publish(self, policy: TorchPolicy) -> None:
@@ -115,7 +115,7 @@ class ServerSampler:
             self._version, self._name, self._salt = policy.version, self._server.model, {"cache_salt": name}
 
     def _publish_adapter(self, policy: TorchPolicy, name: str) -> None:
-        """Have the server load the adapter by this name, and unload the one before."""
+        """Load the adapter of this name into the server, and unload the one before."""
         before = self._name
         self._folder = self._path(name)
         policy.model.save_pretrained(self._folder)
@@ -135,7 +135,7 @@ class ServerSampler:
         max_new_tokens: int,
         seed: int | Sequence[int],
     ) -> list[Sample]:
-        """One sample a prompt, in order; as repeatable as the server makes its `seed`.
+        """Sample one answer per prompt, in order; repeatable as far as the server honours its `seed`.
 
         Raises `SourceUnavailable` when the server cannot be reached, refuses, or answers something else
         than was asked.
@@ -161,16 +161,16 @@ class ServerSampler:
 
         asked = [self._threads.submit(ask, row) for row in range(len(prompts))]
         try:
-            return [one.result() for one in asked]
+            return [future.result() for future in asked]
         except CancelledError:
             raise SourceUnavailable("the sampler was closed before all answers were there") from None
         finally:
-            for one in asked:
-                one.cancel()
+            for future in asked:
+                future.cancel()
             wait(asked)
 
     def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Logprobs:
-        """As the server reads them in a prompt, which is at temperature 1 whatever is asked for."""
+        """Return prompt log-probabilities from the server, which computes them at temperature 1 only."""
         if temperature != 1.0:
             raise ValueError(f"a server scores at temperature 1.0, not {temperature}")
         choice = self._complete(
@@ -178,13 +178,15 @@ class ServerSampler:
         )
         try:
             scored = choice["prompt_logprobs"][len(prompt_ids) :]
-            found = [float(one[str(token)]["logprob"]) for one, token in zip(scored, token_ids, strict=True)]
+            logprobs = [
+                float(entry[str(token)]["logprob"]) for entry, token in zip(scored, token_ids, strict=True)
+            ]
         except (KeyError, TypeError, ValueError) as error:
             raise SourceUnavailable(
                 f"{self._endpoint} does not score prompts (prompt_logprobs): published weights cannot be "
                 "verified, so training cannot use it"
             ) from error
-        return np.array(found, np.float32)
+        return np.array(logprobs, np.float32)
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text."""
@@ -192,7 +194,7 @@ class ServerSampler:
             return self._policy.count_tokens(text)
 
     def release(self) -> None:
-        """Have a server that training started sleep where its GPU is shared; it wakes when it is asked."""
+        """Let a server that training started sleep where its GPU is shared; the next request wakes it."""
         if self._server is not None:
             self._server.sleep()
 
@@ -210,7 +212,7 @@ class ServerSampler:
             self._weights.remove()
 
     def _complete(self, prompt_ids: Ids, **settings: Any) -> dict[str, Any]:
-        """The one choice for a prompt of token ids, by the weights that were published last."""
+        """Return the single choice for a prompt of token ids, by the weights published last."""
         ids = {"prompt": prompt_ids.tolist(), "return_token_ids": True}
         body = {"model": self._name, **ids, **self._salt, **settings}
         answer = self._post("/v1/completions", body).json()
@@ -250,7 +252,8 @@ class ServerSampler:
         self._post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": self._folder})
 
     def _post(self, path: str, body: dict[str, Any], refused_is_fine: bool = False) -> httpx.Response:
-        """The answer to a request; lost connections, server errors and forgotten adapters are mended."""
+        """Send a request and return the answer; recover from lost connections, server errors and lost
+        adapters."""
         trouble = ""
         for attempt in range(ATTEMPTS):
             if attempt:

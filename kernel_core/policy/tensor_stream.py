@@ -31,8 +31,10 @@ _ALIGNMENT = 8
 def safetensors_parts(
     tensors: Mapping[str, torch.Tensor], dtype: torch.dtype | None = None
 ) -> Iterator[bytes | memoryview]:
-    """The parts of a file with these tensors, cast to `dtype` if one is given; the widest types come first,
-    which keeps every tensor aligned."""
+    """Yield the parts of a safetensors file, cast to `dtype` if one is given.
+
+    The widest types come first, which keeps every tensor aligned.
+    """
     dtypes = {name: dtype or tensor.dtype for name, tensor in tensors.items()}
     order = sorted(tensors, key=lambda name: (-dtypes[name].itemsize, name))
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}

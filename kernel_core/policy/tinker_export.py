@@ -51,15 +51,15 @@ def export_adapters(config: PolicyConfig, sampler: str, folder: str) -> None:
 
 
 def _archive(config: PolicyConfig, sampler: str) -> bytes:
-    """The tar that the server packs. Tinker's own paths name the kind of weights, SkyRL's do not."""
+    """Download the tar that the server packs. Tinker's own paths name the kind of weights, SkyRL's do not."""
     require_client()
     import tinker
 
     run, _, name = sampler.removeprefix("tinker://").partition("/")
     service = tinker.ServiceClient(base_url=config.endpoint)
     try:
-        told = service.create_rest_client().get_checkpoint_archive_url(run, name)
-        answer = httpx.get(told.result(timeout=config.timeout_s).url, timeout=config.timeout_s)
+        pending = service.create_rest_client().get_checkpoint_archive_url(run, name)
+        answer = httpx.get(pending.result(timeout=config.timeout_s).url, timeout=config.timeout_s)
         answer.raise_for_status()
     except Exception as error:  # the client raises its own errors, httpx's, and bare ValueErrors
         where = config.endpoint or "Tinker's service"
@@ -73,16 +73,16 @@ def _archive(config: PolicyConfig, sampler: str) -> bytes:
 
 def _unpacked(packed: bytes) -> dict[str, bytes]:
     """PEFT's two files of an archive."""
-    found = {}
+    files = {}
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         for member in archive:
             name = Path(member.name).name
             content = archive.extractfile(member) if member.isfile() else None
             if name in (WEIGHTS, ABOUT) and content is not None:
-                found[name] = content.read()
-    if missing := {WEIGHTS, ABOUT} - found.keys():
+                files[name] = content.read()
+    if missing := {WEIGHTS, ABOUT} - files.keys():
         raise SourceUnavailable(f"the archive of adapters lacks {', '.join(sorted(missing))}")
-    return found
+    return files
 
 
 def _adapted_modules(weights: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""A LoRA model on a server that speaks Tinker's API, through Tinker's own client (the extra `tinker`).
+"""LoRA model on a server with Tinker's API, through Tinker's own client (the extra `tinker`).
 
 Training clients are made on first use, from the state that was saved last, and forgotten after any trouble.
 So a server that was restarted between two saves costs nothing, and one that was restarted in the middle of an
@@ -23,7 +23,7 @@ import numpy as np
 from kernel_core.config import PolicyConfig
 from kernel_core.errors import ConfigError, SourceUnavailable, first_line
 from kernel_core.policy.chat_tokens import Ids
-from kernel_core.policy.remote_model import Answered, Drawn, Floats, Learned, SavedModel, Weighted
+from kernel_core.policy.remote_model import Answered, Floats, Learned, RemoteSample, SavedModel, Weighted
 from kernel_core.policy.tinker_rows import answer_logprobs, datum, num_targets, scaled, zeros
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class TinkerModel:
         self._where = config.endpoint or "Tinker's service"
         self._saved = saved
         self._moved = False
-        """Whether the weights that train differ from those that were saved."""
+        """True if the training weights differ from the saved ones."""
         self._published = saved.sampler if saved is not None else None
         self._service: Any = None
         self._training: Any = None
@@ -69,8 +69,8 @@ class TinkerModel:
 
     def check(self) -> None:
         """Raise `ConfigError` for a model that the server does not have."""
-        told = self._do("its capabilities", lambda: self._client().get_server_capabilities())
-        names = [model.model_name for model in told.supported_models if model.model_name]
+        capabilities = self._do("its capabilities", lambda: self._client().get_server_capabilities())
+        names = [model.model_name for model in capabilities.supported_models if model.model_name]
         if names and self._config.model not in names:
             raise ConfigError(f"{self._where} has no model {self._config.model}; it has {', '.join(names)}")
 
@@ -81,7 +81,9 @@ class TinkerModel:
 
     def logprobs(self, answers: Sequence[Answered]) -> list[Floats]:
         """See `RemoteModel`."""
-        rows = [datum(one.prompt_ids, one.answer_ids, *zeros(len(one.answer_ids))) for one in answers]
+        rows = [
+            datum(answer.prompt_ids, answer.answer_ids, *zeros(len(answer.answer_ids))) for answer in answers
+        ]
         output = self._do("a forward pass", lambda: self._trainer().forward(rows, LOSS))
         self._sums = SUM in output.metrics
         return answer_logprobs(output, answers)
@@ -102,12 +104,12 @@ class TinkerModel:
         sums, training = bool(self._sums), self._do("opening its model", self._trainer)
         rows = [
             datum(
-                one.prompt_ids,
-                one.answer_ids,
-                one.old_logprobs,
-                scaled(one.weights, num_targets(one), len(answers), sums=sums),
+                answer.prompt_ids,
+                answer.answer_ids,
+                answer.old_logprobs,
+                scaled(answer.weights, num_targets(answer), len(answers), sums=sums),
             )
-            for one in answers
+            for answer in answers
         ]
         adam = types.AdamParams(
             learning_rate=lr,
@@ -125,7 +127,7 @@ class TinkerModel:
             self._check_sum(output.metrics[SUM], answers, logprobs)
         named = (stepped.metrics or {}).items()
         norms = [value for name, value in named if name.split("/")[-1].startswith("grad_norm")]
-        if norms and norms[0] == 0.0 and any(one.weights.any() for one in answers):
+        if norms and norms[0] == 0.0 and any(answer.weights.any() for answer in answers):
             raise SourceUnavailable(f"{self._where} made an optimiser step without the gradient before it")
         return Learned(logprobs, float(norms[0]) if norms else None)
 
@@ -150,7 +152,7 @@ class TinkerModel:
         temperature: float,
         seeds: Sequence[int],
         end_ids: Sequence[int],
-    ) -> list[Drawn]:
+    ) -> list[RemoteSample]:
         """See `RemoteModel`. All prompts are under way at once: the server batches them."""
         from tinker import types
 
@@ -172,28 +174,28 @@ class TinkerModel:
         from tinker import types
 
         ids = types.ModelInput.from_ints([*answer.prompt_ids.tolist(), *answer.answer_ids.tolist()])
-        found = self._do("log-probabilities", lambda: self._sampling().compute_logprobs(ids))
+        logprobs = self._do("log-probabilities", lambda: self._sampling().compute_logprobs(ids))
         # Tinker has a place for the first token, which nothing predicts; SkyRL's server has none.
-        return np.array(found[-len(answer.answer_ids) :], np.float32)
+        return np.array(logprobs[-len(answer.answer_ids) :], np.float32)
 
     def close(self) -> None:
         """See `RemoteModel`."""
         self._forget()
 
-    def _check_sum(self, told: float, answers: Sequence[Weighted], logprobs: Sequence[Floats]) -> None:
+    def _check_sum(self, reported: float, answers: Sequence[Weighted], logprobs: Sequence[Floats]) -> None:
         """Raise `ConfigError` where a server's loss is not the sum over tokens."""
         expected = -sum(
-            float((np.exp(now - one.old_logprobs) * one.weights).sum())
-            for one, now in zip(answers, logprobs, strict=True)
+            float((np.exp(now - answer.old_logprobs) * answer.weights).sum())
+            for answer, now in zip(answers, logprobs, strict=True)
         )
-        size = sum(float(np.abs(one.weights).sum()) for one in answers)
-        if not math.isclose(told, expected, abs_tol=SUM_TOLERANCE * size):
+        size = sum(float(np.abs(answer.weights).sum()) for answer in answers)
+        if not math.isclose(reported, expected, abs_tol=SUM_TOLERANCE * size):
             raise ConfigError(
-                f"{self._where} reports a loss of {told:.4g} where the sum over tokens is {expected:.4g}: it "
-                "reduces the loss in a way that is not known here"
+                f"{self._where} reports a loss of {reported:.4g} where the sum over tokens is {expected:.4g}"
+                ": it reduces the loss in a way that is not known here"
             )
 
-    def _drawn(self, answer: Any) -> Drawn:
+    def _drawn(self, answer: Any) -> RemoteSample:
         sequence = answer.sequences[0]
         tokens, logprobs = list(sequence.tokens), sequence.logprobs
         if logprobs is None or len(logprobs) != len(tokens):
@@ -203,7 +205,7 @@ class TinkerModel:
                 "needs one a token"
             )
         is_stopped = sequence.stop_reason == "stop"
-        return Drawn(np.array(tokens, np.int32), np.array(logprobs, np.float32), is_stopped)
+        return RemoteSample(np.array(tokens, np.int32), np.array(logprobs, np.float32), is_stopped)
 
     def _client(self) -> Any:
         if self._service is None:
@@ -213,7 +215,7 @@ class TinkerModel:
         return self._service
 
     def _trainer(self) -> Any:
-        """The training client, with the saved weights where there is none."""
+        """Return the training client, with the saved weights where there is none."""
         if self._training is None:
             if self._moved:
                 raise SourceUnavailable(
@@ -235,8 +237,10 @@ class TinkerModel:
         return self._sampler
 
     def _do(self, what: str, ask: Any) -> Any:
-        """The answer to a request: a future, or a call that gives one or the answer. After trouble nothing
-        of the connection is used again."""
+        """Return the answer to a request: a future, or a call that returns one or the answer.
+
+        After an error the connection is dropped.
+        """
         try:
             asked = ask() if callable(ask) else ask
             return asked.result(timeout=self._config.timeout_s) if hasattr(asked, "result") else asked

@@ -20,7 +20,7 @@ from kernel_core.errors import ConfigError, NotFound, first_line
 from kernel_core.policy.chat_tokens import ChatTokens, Ids
 from kernel_core.policy.folder import ABOUT, KIND
 from kernel_core.policy.protocol import Messages, Sample
-from kernel_core.policy.remote_model import Answered, Drawn, Floats, RemoteModel, SavedModel
+from kernel_core.policy.remote_model import Answered, Floats, RemoteModel, RemoteSample, SavedModel
 from kernel_core.store import Manifest, Store
 
 REMOTE = "tinker"
@@ -28,7 +28,7 @@ REMOTE = "tinker"
 
 
 class TinkerPolicy(ChatTokens):
-    """A tokenizer here and a model there."""
+    """Local tokenizer with a remote model."""
 
     def __init__(self, tokenizer: Any, config: PolicyConfig, model: RemoteModel, *, version: str) -> None:
         super().__init__(tokenizer, config, _end_ids(config.model, tokenizer))
@@ -37,7 +37,7 @@ class TinkerPolicy(ChatTokens):
 
     @classmethod
     def load(cls, source: str | Store | None, config: PolicyConfig) -> TinkerPolicy:
-        """The base model with new adapters, or what a saved folder names."""
+        """Load the base model with new adapters, or the weights that a saved folder names."""
         from kernel_core.policy.tinker_model import TinkerModel
 
         version, saved = config.model, None
@@ -61,7 +61,7 @@ class TinkerPolicy(ChatTokens):
 
     @property
     def device(self) -> torch.device:
-        """Nothing is computed here but numbers for a report."""
+        """Return the CPU: nothing but the numbers of a report is computed here."""
         return torch.device("cpu")
 
     def sample(
@@ -72,7 +72,7 @@ class TinkerPolicy(ChatTokens):
         max_new_tokens: int,
         seed: int | Sequence[int],
     ) -> list[Sample]:
-        """One sample a prompt, in order; as repeatable as the server makes its seeds.
+        """Sample one answer per prompt, in order; repeatable as far as the server honours its seeds.
 
         Raises `SourceUnavailable` when the server does not answer all of them.
         """
@@ -100,13 +100,13 @@ class TinkerPolicy(ChatTokens):
         self._published = self._version
 
     def write_surroundings(self, store: Store) -> dict[str, str]:
-        """Have the server keep the weights and the optimiser, and write down under which names."""
+        """Save weights and optimiser on the server, and record their names in the folder."""
         saved = self.model.save(self._new_name())
         about = {"version": self._version, REMOTE: {"base": self.config.model, **saved._asdict()}}
         return {ABOUT: store.write_json(ABOUT, about)}
 
     def weights(self) -> dict[str, dict[str, torch.Tensor]]:
-        """None: the server keeps them."""
+        """Return nothing: the server keeps the weights."""
         return {}
 
     def save(self, folder: str | Store) -> Manifest:
@@ -121,18 +121,18 @@ class TinkerPolicy(ChatTokens):
         self.model.take(saved)
 
     def release(self) -> None:
-        """Nothing to do: the server has memory of its own."""
+        """Do nothing: the server has memory of its own."""
 
     def close(self) -> None:
         """End the connection."""
         self.model.close()
 
     def _new_name(self) -> str:
-        """A step that is repeated after a kill has the same version and other weights."""
+        """Return a new name: a step that is repeated after a kill has the same version and other weights."""
         readable = re.sub(r"[^A-Za-z0-9_-]", "-", self._version)[-60:].strip("-")
         return f"{readable}-{uuid.uuid4().hex[:8]}"
 
-    def _as_sample(self, prompt_ids: Ids, drawn: Drawn | None) -> Sample:
+    def _as_sample(self, prompt_ids: Ids, drawn: RemoteSample | None) -> Sample:
         if drawn is None:
             nothing = np.zeros(0, np.int32)
             return Sample("", "error", self._published, prompt_ids, nothing, np.zeros(0, np.float32))
@@ -144,14 +144,14 @@ class TinkerPolicy(ChatTokens):
 
 
 class TinkerSampler:
-    """The same server's sampler, as the trainer knows samplers."""
+    """Sampler of the same server."""
 
     def __init__(self, policy: TinkerPolicy) -> None:
         self._policy = policy
 
     @property
     def version(self) -> str:
-        """The version that was published last."""
+        """Return the version published last."""
         return self._policy.published
 
     def publish(self, policy: Any) -> None:
@@ -170,24 +170,24 @@ class TinkerSampler:
         return self._policy.sample(prompts, temperature=temperature, max_new_tokens=max_new_tokens, seed=seed)
 
     def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Floats:
-        """As the sampler computes them, which is at temperature 1."""
+        """Return log-probabilities at temperature 1, as the sampler computes them."""
         if temperature != 1.0:
             raise ValueError(f"a Tinker server scores at temperature 1.0, not {temperature}")
         return self._policy.model.sampler_logprobs(Answered(prompt_ids, token_ids))
 
     def release(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text."""
         return self._policy.count_tokens(text)
 
     def close(self) -> None:
-        """The policy ends the connection."""
+        """Do nothing: the policy ends the connection."""
 
 
 def read_saved(store: Store, config: PolicyConfig) -> tuple[str, SavedModel]:
-    """The version of a saved folder, and what the server keeps of it.
+    """Read the version of a saved folder and the names of its weights on the server.
 
     Raises `ConfigError` for the folder of another model, or of weights that are on no server.
     """
@@ -216,7 +216,8 @@ def _tokenizer(config: PolicyConfig) -> Any:
 
 
 def _end_ids(model: str, tokenizer: Any) -> tuple[int, ...]:
-    """The ids that end an answer: the tokenizer's own first, then the model's generation settings'."""
+    """Return the ids that end an answer: the tokenizer's own, then those of the model's generation
+    settings."""
     try:
         configured = GenerationConfig.from_pretrained(model).eos_token_id
     except OSError:

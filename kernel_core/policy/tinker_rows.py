@@ -13,7 +13,7 @@ from kernel_core.policy.remote_model import Answered, Floats, Weighted
 
 
 def scaled(weights: Floats, length: int, num_rows: int, *, sums: bool) -> Floats:
-    """What a row's weights are sent as, so that the server's loss is their sum over the batch."""
+    """Scale a row's weights so that the server's loss is their sum over the batch."""
     return weights if sums else (weights * np.float32(length * num_rows)).astype(np.float32)
 
 
@@ -28,7 +28,7 @@ def num_targets(row: Answered | Weighted) -> int:
 
 
 def datum(prompt_ids: Ids, answer_ids: Ids, old_logprobs: Floats, weights: Floats) -> Any:
-    """A row as the client wants it: each position predicts the next token, the prompt's count nothing."""
+    """Build a row for the client: each position predicts the next token, prompt tokens have weight 0."""
     from tinker import types
 
     ids = np.concatenate([prompt_ids, answer_ids])
@@ -44,8 +44,8 @@ def datum(prompt_ids: Ids, answer_ids: Ids, old_logprobs: Floats, weights: Float
 
 
 def answer_logprobs(output: Any, rows: Sequence[Answered | Weighted]) -> list[Floats]:
-    """Each answer's log-probabilities of an output, which has one for every position of every row."""
-    found = [np.asarray(one["logprobs"].data, np.float32) for one in output.loss_fn_outputs]
-    if [len(one) for one in found] != [num_targets(row) for row in rows]:
+    """Return each answer's log-probabilities from an output, which covers every position of every row."""
+    logprobs = [np.asarray(fields["logprobs"].data, np.float32) for fields in output.loss_fn_outputs]
+    if [len(values) for values in logprobs] != [num_targets(row) for row in rows]:
         raise SourceUnavailable("the server answered with log-probabilities of other rows than were sent")
-    return [one[len(row.prompt_ids) - 1 :] for one, row in zip(found, rows, strict=True)]
+    return [values[len(row.prompt_ids) - 1 :] for values, row in zip(logprobs, rows, strict=True)]

@@ -1,4 +1,4 @@
-"""A policy from nothing: a byte-level BPE tokenizer trained on given texts, and a small Qwen3 model.
+"""Policy from scratch: a byte-level BPE tokenizer trained on given texts, and a small Qwen3 model.
 
 The tokenizer is made for kernels. A newline with its indentation is one piece, every digit stands alone
 (sizes are read digit by digit), and inside a line merges may cross spaces and punctuation, so that a
@@ -28,17 +28,17 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
-"""Every earlier turn stays as it was, so that a conversation's next prompt extends the one before."""
+"""Earlier turns are rendered unchanged, so that a conversation's next prompt extends the one before."""
 
 _PIECES = r"\n+[ \t]*|\d"
-"""What is cut out of a text before merging: line breaks with the indentation after them, and digits."""
+"""Pieces split off before merging: line breaks with the indentation after them, and digits."""
 
 MAX_TOKEN_CHARS = 32
 """Longer phrases are rare outside the texts that the tokenizer was trained on."""
 
 
 def new_policy(config: PolicyConfig, texts: Iterable[str], seed: int) -> TorchPolicy:
-    """A policy with random weights, and a tokenizer trained on `texts`.
+    """Create a policy with random weights, and a tokenizer trained on `texts`.
 
     The same config, texts and seed give the same weights and the same tokens.
     """
@@ -50,7 +50,7 @@ def new_policy(config: PolicyConfig, texts: Iterable[str], seed: int) -> TorchPo
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """A lossless byte-level BPE with at most `vocab_size` entries, roles and end token included."""
+    """Train a lossless byte-level BPE with at most `vocab_size` entries, roles and end token included."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -107,7 +107,7 @@ def _new_model(config: PolicyConfig, tokenizer: PreTrainedTokenizerFast, seed: i
 
 
 def _digest(model: Qwen3ForCausalLM) -> str:
-    """A digest of the initial weights: another seed, size or tokenizer changes it."""
+    """Return a digest of the initial weights: another seed, size or tokenizer changes it."""
     digest = hashlib.sha256()
     for parameter in model.parameters():
         digest.update(parameter.detach().float().cpu().numpy().tobytes())
@@ -115,6 +115,6 @@ def _digest(model: Qwen3ForCausalLM) -> str:
 
 
 def characters_per_token(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> float:
-    """How well the tokenizer fits: mean characters that one token stands for."""
+    """Return the mean number of characters per token, a measure of the tokenizer's fit."""
     tokens = sum(len(ids) for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"])
     return sum(map(len, texts)) / max(1, tokens)

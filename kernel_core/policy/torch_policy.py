@@ -15,7 +15,7 @@ from kernel_core.errors import ConfigError
 from kernel_core.policy import decode
 from kernel_core.policy.base import Base
 from kernel_core.policy.chat_tokens import ChatTokens, Ids
-from kernel_core.policy.device_memory import bytes_kept_between, give_back
+from kernel_core.policy.device_memory import bytes_kept_between, release_cached_memory
 from kernel_core.policy.fast_decode.graph_decoder import StaticDecoder, decodes
 from kernel_core.policy.folder import KIND, load_parts, weights_of, write_parts, write_surroundings
 from kernel_core.policy.protocol import Messages, Sample
@@ -32,14 +32,14 @@ class TorchPolicy(ChatTokens):
         super().__init__(tokenizer, config, _end_ids(model, tokenizer))
         self.model = model
         self.base = base
-        """The model that LoRA adapters belong to."""
+        """Base model of the LoRA adapters."""
         self._static = StaticDecoder(model) if config.decoding == "static" and decodes(model) else None
         self._version = version
         _check_positions(model, config)
 
     @classmethod
     def load(cls, source: str | Store, config: PolicyConfig) -> TorchPolicy:
-        """From a folder that `save` wrote, a transformers folder, or a Hugging Face name.
+        """Load a folder that `save` wrote, a transformers folder, or a Hugging Face name.
 
         With `config.lora_rank`, new adapters are put on it. Raises `NotFound` and `Corrupt`.
         """
@@ -71,12 +71,12 @@ class TorchPolicy(ChatTokens):
         )
 
     def weights(self) -> dict[str, dict[str, torch.Tensor]]:
-        """The file of weights in a saved policy, with its tensors, which training changes."""
+        """Return the file of weights of a saved policy, with its tensors, which training changes."""
         name, tensors = weights_of(self.model, self.base)
         return {name: tensors}
 
     def take(self, folder: Store) -> None:
-        """Put the weights of a saved policy in place of these, and take its version."""
+        """Replace these weights and the version by those of a saved policy."""
         config = self.config
         if config.lora_rank is None:  # its weights were trained in float32, whatever the policy computes in
             config = config.model_copy(update={"dtype": "float32"})
@@ -90,17 +90,17 @@ class TorchPolicy(ChatTokens):
         return self._version
 
     def set_version(self, version: str) -> None:
-        """Say that the weights have changed."""
+        """Set the version after a change of weights."""
         self._version = version
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Return the device of the weights."""
         return next(self.model.parameters()).device
 
     @property
     def num_parameters(self) -> int:
-        """All weights, tied ones once."""
+        """Return the number of weights, tied ones counted once."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def sample(
@@ -111,7 +111,7 @@ class TorchPolicy(ChatTokens):
         max_new_tokens: int,
         seed: int | Sequence[int],
     ) -> list[Sample]:
-        """One sample a prompt, in order, all in one batch.
+        """Sample one answer per prompt, in order, all in one batch.
 
         A row's random numbers depend on its own seed alone (one seed for all: on seed and row). A prompt
         that leaves no room in `max_context` gives an empty sample with `finish_reason` "error".
@@ -130,7 +130,7 @@ class TorchPolicy(ChatTokens):
                     pad_id=self._pad_id,
                 )
             written |= dict(zip(fits, rows, strict=True))
-            give_back(self.device)
+            release_cached_memory(self.device)
         return [
             self._as_sample(prompt_ids[row], written[row], fits=room[row] > 0) for row in range(len(prompts))
         ]
@@ -148,15 +148,15 @@ class TorchPolicy(ChatTokens):
         return picked.cpu().numpy()
 
     def release(self) -> None:
-        """Give the memory of sampling back to the device: another phase, or the judge, is next."""
+        """Release sampling memory to the device: another phase, or the judge, is next."""
         if self._static is not None:
             self._static.release(bytes_kept_between(self.device))
-        give_back(self.device)
+        release_cached_memory(self.device)
 
     def close(self) -> None:
-        """Nothing to release: the weights go with the object."""
+        """Do nothing: the weights go with the object."""
 
-    def _decode(self, prompts: Sequence[Ids], **settings: Any) -> list[decode.Row]:
+    def _decode(self, prompts: Sequence[Ids], **settings: Any) -> list[decode.DecodedRow]:
         with wide_logits(self.model):
             if self._static is not None:
                 return self._static.decode(prompts, **settings)
@@ -167,7 +167,7 @@ class TorchPolicy(ChatTokens):
         pad = self.tokenizer.pad_token_id
         return int(pad if pad is not None else self.end_ids[0])
 
-    def _as_sample(self, prompt_ids: Ids, row: decode.Row, fits: bool) -> Sample:
+    def _as_sample(self, prompt_ids: Ids, row: decode.DecodedRow, fits: bool) -> Sample:
         words = row.token_ids[:-1] if row.stopped else row.token_ids
         return Sample(
             text=self.tokenizer.decode(words, skip_special_tokens=False),
@@ -180,7 +180,8 @@ class TorchPolicy(ChatTokens):
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Without dropout, whatever mode the trainer left the model in; its GPU is the current one."""
+        """Switch dropout off inside the block, whatever mode the trainer left; the model's GPU is the current
+        one."""
         was_training = self.model.training
         self.model.eval()
         try:
@@ -213,12 +214,13 @@ def _check_positions(model: Any, config: PolicyConfig) -> None:
         )
 
 
-def _nothing() -> decode.Row:
-    return decode.Row(np.zeros(0, np.int32), np.zeros(0, np.float32), stopped=False)
+def _nothing() -> decode.DecodedRow:
+    return decode.DecodedRow(np.zeros(0, np.int32), np.zeros(0, np.float32), stopped=False)
 
 
 def _end_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
-    """The ids that end an answer: the tokenizer's own first, then the model's generation settings'."""
+    """Return the ids that end an answer: the tokenizer's own, then those of the model's generation
+    settings."""
     configured = model.generation_config.eos_token_id
     also = configured if isinstance(configured, list) else [configured]
     return tuple(dict.fromkeys(int(i) for i in (tokenizer.eos_token_id, *also) if i is not None))

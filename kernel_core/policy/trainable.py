@@ -1,4 +1,4 @@
-"""What training needs of a policy, wherever its weights are: in this process, or on a server."""
+"""Interface of a policy for training, wherever its weights are: in this process, or on a server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernel_core.store import Manifest, Store
 
 
 class Trainable(Policy, Protocol):
-    """A policy with a tokenizer and with weights that can be changed, saved and taken back."""
+    """Policy with a tokenizer and with weights that can be changed, saved and restored."""
 
     config: PolicyConfig
     tokenizer: Any
@@ -24,11 +24,11 @@ class Trainable(Policy, Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where this process computes for it."""
+        """Return the device on which this process computes for it."""
         ...
 
     def set_version(self, version: str) -> None:
-        """Say that the weights have changed."""
+        """Set the version after a change of weights."""
         ...
 
     def check(self, rollout: RolloutConfig) -> None:
@@ -56,7 +56,7 @@ class Trainable(Policy, Protocol):
         ...
 
     def weights(self) -> dict[str, dict[str, torch.Tensor]]:
-        """The files of weights in a saved policy; none where a server keeps them."""
+        """Return the files of weights of a saved policy; none where a server keeps them."""
         ...
 
     def save(self, folder: str | Store) -> Manifest:
@@ -64,5 +64,5 @@ class Trainable(Policy, Protocol):
         ...
 
     def take(self, folder: Store) -> None:
-        """Put the weights of a saved policy in place of these, and take its version."""
+        """Replace these weights and the version by those of a saved policy."""
         ...

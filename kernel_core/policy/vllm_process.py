@@ -39,11 +39,11 @@ _CALL_S = 60.0
 _LOAD_S = 600.0
 """Longest wait for a server that reads new weights."""
 _ALONE, _SHARED = 0.9, 0.5
-"""The share of the GPU's memory that it takes."""
+"""Share of the GPU's memory that the server takes, alone and on a shared GPU."""
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Values of --max-lora-rank."""
 _IN_VLLM = Path(__file__).parent / "in_vllm"
-"""On the server's path: what its workers do for us."""
+"""Module on the server's path with the extension of its workers."""
 _SETTINGS = {
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
@@ -54,13 +54,13 @@ _SETTINGS = {
 
 
 def shares_gpu(config: TrainConfig) -> bool:
-    """Whether learners or judges are on a GPU of the sampler's."""
+    """Return True if learners or judges share a GPU with the sampler."""
     place = config.placement
     return bool({*place.sample} & {*place.learn, *place.judge})
 
 
 def command_for(config: TrainConfig, base: Base, host: str, port: int) -> list[str]:
-    """The server's command line."""
+    """Return the server's command line."""
     rank = config.policy.lora_rank
     command = [config.sampler.python or sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
     settings = {
@@ -98,7 +98,7 @@ def command_for(config: TrainConfig, base: Base, host: str, port: int) -> list[s
 
 
 class VllmProcess:
-    """A server that is there when it is needed. `log_file` takes its output."""
+    """vLLM server that is started when it is needed. `log_file` takes its output."""
 
     def __init__(self, config: TrainConfig, base: Base, log_file: Path) -> None:
         self._config, self._base, self._log = config, base, log_file
@@ -111,7 +111,7 @@ class VllmProcess:
         self._started()
 
     def endpoint(self) -> str:
-        """The address of the server, once it is up and awake. Raises `SourceUnavailable`."""
+        """Return the address of the server, once it is up and awake. Raises `SourceUnavailable`."""
         with self._lock:
             if not self._is_up:
                 self._wait()
@@ -120,12 +120,14 @@ class VllmProcess:
 
     @property
     def model(self) -> str:
-        """The name that it serves its model under."""
+        """Return the name of the served model."""
         return self._base.name
 
     def take_weights(self) -> None:
-        """Have it read its folder again. A server that cannot is started again, which reads the folder too.
-        Raises `SourceUnavailable`."""
+        """Reload the server's folder.
+
+        A server that cannot is restarted, which reads the folder too. Raises `SourceUnavailable`.
+        """
         with self._lock:
             if not self._is_up:
                 self._wait()
@@ -157,7 +159,7 @@ class VllmProcess:
             self._client.close()
 
     def _has_taken(self) -> bool:
-        """Whether the server has read its folder.
+        """Return True if the server has read its folder.
 
         vLLM leaves the call open when its engine dies in it, so its health is asked meanwhile. The call ends
         with the server.
@@ -186,7 +188,7 @@ class VllmProcess:
         self._place.start(command_for(self._config, self._base, host, port), environment, self._log)
 
     def _wait(self) -> None:
-        """Until it is up; one that has ended is started again first."""
+        """Wait until the server is up; one that has ended is started again first."""
         if time.monotonic() < self._not_before:
             raise SourceUnavailable(self._fault)
         if self._place.has_ended():
@@ -208,7 +210,7 @@ class VllmProcess:
         self._is_up = True
 
     def _failed(self, fault: str) -> SourceUnavailable:
-        """The error for all that wait for a server which could not be started."""
+        """Return the error for all that wait for a server which could not be started."""
         self._not_before, self._fault = time.monotonic() + _NOT_AGAIN_S, fault
         return SourceUnavailable(fault)
 
@@ -218,7 +220,7 @@ class VllmProcess:
         return False
 
     def _call(self, path: str, body: object = None, timeout_s: float = _CALL_S) -> bool:
-        """Whether the server did it; one that is dead holds no memory, and `mend` starts another."""
+        """Return True if the server did it; one that is dead holds no memory, and `mend` starts another."""
         try:
             answer = self._client.post(self._endpoint + path, json=body, timeout=timeout_s)
         except httpx.HTTPError as error:

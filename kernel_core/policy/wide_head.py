@@ -21,19 +21,20 @@ from kernel_core.policy.fast_decode.patched_modules import lent
 
 
 def wide_logits(model: Any) -> AbstractContextManager[None]:
-    """The model with a head that gives float32."""
+    """Run the model with a head that returns float32."""
     return wide(model.get_output_embeddings())
 
 
 def wide(head: Any) -> AbstractContextManager[None]:
-    """A head that gives float32; one that is no plain linear map stays as it is."""
+    """Return a head that gives float32; one that is no plain linear map stays as it is."""
     if type(head) is not torch.nn.Linear:
         return nullcontext()
     return lent([(head, functools.partial(_logits, head))])
 
 
 def logits_of(head: Any, hidden: torch.Tensor) -> torch.Tensor:
-    """The logits of some hidden states, in float32 from a plain linear map, whatever `forward` it has now."""
+    """Return the logits of hidden states, in float32 from a plain linear map, whatever its present
+    `forward`."""
     logits: torch.Tensor = (
         _logits(head, hidden) if type(head) is torch.nn.Linear else type(head).forward(head, hidden)
     )
@@ -74,14 +75,14 @@ class _WideProduct(torch.autograd.Function):
 
 
 def _product_dtype(hidden: torch.Tensor) -> torch.dtype:
-    """The type that a matrix product has: autocast's where that is on."""
+    """Return the type of a matrix product: autocast's where that is on."""
     kind = hidden.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
 
 
-def _product(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """The product of two half-precision matrices in float32."""
-    with torch.autocast(one.device.type, enabled=False):
-        if one.is_cuda:
-            return torch.mm(one, other, out_dtype=torch.float32)
-        return one.float() @ other.float()
+def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Multiply two half-precision matrices into float32."""
+    with torch.autocast(left.device.type, enabled=False):
+        if left.is_cuda:
+            return torch.mm(left, right, out_dtype=torch.float32)
+        return left.float() @ right.float()

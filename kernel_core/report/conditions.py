@@ -1,5 +1,5 @@
-"""What stands beside figures: which problems were asked how often, what became of the answers, and what the
-folders of a run are made of."""
+"""Conditions of a run's figures: problems and samples asked, outcomes of the answers, and origins of
+folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def conditions_of(run: Run, stage: str) -> str:
-    """The settings that decide what a stage's figures mean, in words; empty without its record."""
+    """Return the settings that decide what a stage's figures mean, in words; empty without its record."""
     record = run.stage(stage)
     return conditions_in_words(record.config) if record is not None else ""
 
@@ -24,7 +24,7 @@ def conditions_in_words(config: Mapping[str, Any]) -> str:
     samples = config.get("samples_per_problem") or config["n"]
     if config.get("mode") == "sequential":
         turns, samples = config["n"], 1
-    mix = " + ".join(one["suite"] for one in problems.get("mix") or ())
+    mix = " + ".join(entry["suite"] for entry in problems.get("mix") or ())
     limit = problems["limit"] if problems["limit"] is not None else "none"
     gym = config["gym"]
     speed = f"speed-ups predicted for {gym['predict_gpu']} over eager"
@@ -38,7 +38,7 @@ def conditions_in_words(config: Mapping[str, Any]) -> str:
 
 
 def diagnosis_of(run: Run, folder: str) -> Diagnosis:
-    """What became of the answers of an evaluation."""
+    """Return the diagnosis of an evaluation's answers."""
     from kernel_core.evaluation.diagnosis import answer_rows, diagnose
 
     record = run.stage(folder)
@@ -50,7 +50,7 @@ def diagnosis_of(run: Run, folder: str) -> Diagnosis:
 
 
 def lineage_of(run: Run) -> list[dict[str, Any]]:
-    """One row a finished stage: the digest of what it made, and of what that is made."""
+    """Return one row per finished stage: the digests of its output and of its inputs."""
     records = [record for record in run.stages() if record.output]
     makers = {record.output: record.stage for record in records}
     return [

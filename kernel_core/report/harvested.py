@@ -1,4 +1,4 @@
-"""What a harvest kept and left out, as tables of a terminal."""
+"""Tables of a harvest for a terminal: rows kept and left out."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.table import Table
 
-from kernel_core.harvest.harvest import Manifest
+from kernel_core.harvest.harvest import HarvestManifest
 
 
-def harvest_parts(manifest: Manifest) -> Iterator[RenderableType]:
+def harvest_parts(manifest: HarvestManifest) -> Iterator[RenderableType]:
     """Problems kept by package, definitions left out by reason, and a line with the counts."""
     kept = Table("package", "licence", "kind", "definitions", "train", "held out", title="harvested problems")
     for *words, definitions, train, held_out in manifest.kept():

@@ -1,4 +1,4 @@
-"""One HTML file that works without a network: style, and tables that sort and filter by a small script."""
+"""Self-contained HTML file: style, and tables that sort and filter by a small script."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Code(str):
 
 
 def document(title: str, sections: Mapping[str, Sequence[str]]) -> str:
-    """A page of sections, each a heading and its blocks of HTML, with links to them at the top."""
+    """Return a page of sections, each a heading and its blocks of HTML, with links to them at the top."""
     names = {name: f"s{number}" for number, name in enumerate(sections)}
     links = "".join(f"<a href='#{at}'>{html.escape(name)}</a>" for name, at in names.items() if name)
     parts = [
@@ -68,7 +68,7 @@ def document(title: str, sections: Mapping[str, Sequence[str]]) -> str:
 
 
 def paragraph(text: str) -> str:
-    """A line of text."""
+    """Return a line of text as a paragraph."""
     return f"<p>{html.escape(text)}</p>"
 
 

@@ -1,4 +1,4 @@
-"""The state of a run and its newest figures on a terminal, by what its folder says and no more."""
+"""State of a run and its newest figures on a terminal, from its folder alone."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def overview(run: Run) -> RenderableType:
     elif state.message:
         head += f": {state.message}"
     stages = [
-        {"stage": one.stage, "status": one.status, "seconds": one.seconds, "output": one.output[:12]}
-        for one in run.stages()
+        {"stage": stage.stage, "status": stage.status, "seconds": stage.seconds, "output": stage.output[:12]}
+        for stage in run.stages()
     ]
     newest = {key: value for key, value in newest_metrics(run).items() if key.startswith(SHOWN_METRICS)}
     metrics = [{"metric": key, "newest": value} for key, value in newest.items()]
@@ -35,7 +35,7 @@ def overview(run: Run) -> RenderableType:
 
 
 def runs_table(runs: Iterable[Run]) -> Table:
-    """A row a run: flow, condition, stage at work, newest step and message."""
+    """Return a table with a row per run: flow, condition, stage at work, newest step and message."""
     name = Column("run", no_wrap=True)  # it is what the next command is given
     table = Table(name, "flow", "condition", "at", "step", "last seen", "message")
     for run in runs:
@@ -66,7 +66,7 @@ def rows_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def state_of(run: Run) -> RunState:
-    """What a run's owner last wrote. Raises `NotFound` before any did."""
+    """Return the last state that a run's owner wrote. Raises `NotFound` before any did."""
     state = run.state()
     if state is None:
         raise NotFound(f"run {run.name!r} has no state.json; its command never began")
@@ -74,12 +74,12 @@ def state_of(run: Run) -> RunState:
 
 
 def coloured(condition: str) -> str:
-    """A condition as rich's markup."""
+    """Return a condition as rich's markup."""
     return f"[{_COLOURS[condition]}]{condition}[/]"
 
 
 def newest_metrics(run: Run) -> dict[str, Any]:
-    """The last line of `metrics.jsonl`; empty without one."""
+    """Return the last line of `metrics.jsonl`; empty without one."""
     newest: dict[str, Any] = {}
     for line in run.store.lines("metrics.jsonl"):
         newest = line

@@ -17,24 +17,24 @@ Audits = Mapping[str, ProblemAudit | NotAProblem]
 
 
 def audit_each(problems: Iterable[Problem], sizes: dict[str, Constant]) -> Audits:
-    """The audit of each problem, by its id; the error of one that does not run."""
+    """Audit each problem; return the results by id, with the error of a problem that does not run."""
     return {problem.id: _audit(problem, sizes) for problem in problems}
 
 
 def audit_parts(audits: Audits) -> Iterator[RenderableType]:
-    """A table of the problems that accept a cheat or do not run, and a line with the counts."""
+    """Yield a table of the problems that accept a cheat or do not run, and a line with the counts."""
     table = Table("problem", *DRAWS, "never refused", title="accepted without work, by family of inputs")
     weak = lost = failed = 0
-    for problem_id, one in audits.items():
-        if isinstance(one, NotAProblem):
+    for problem_id, audit in audits.items():
+        if isinstance(audit, NotAProblem):
             failed += 1
-            table.add_row(problem_id, str(one))
+            table.add_row(problem_id, str(audit))
             continue
-        weak += bool(one.draws[0].accepted)
-        lost += bool(one.never_refused)
-        if any(draw.accepted for draw in one.draws):
-            cells = (", ".join(draw.accepted) if draw.usable else "-" for draw in one.draws)
-            table.add_row(problem_id, *cells, ", ".join(one.never_refused))
+        weak += bool(audit.draws[0].accepted)
+        lost += bool(audit.never_refused)
+        if any(draw.accepted for draw in audit.draws):
+            cells = (", ".join(draw.accepted) if draw.usable else "-" for draw in audit.draws)
+            table.add_row(problem_id, *cells, ", ".join(audit.never_refused))
     if table.row_count:
         yield table
     yield (
@@ -44,17 +44,18 @@ def audit_parts(audits: Audits) -> Iterator[RenderableType]:
 
 
 def audit_rows(audits: Audits) -> list[dict[str, Any]]:
-    """One row a problem and family of inputs; one for a problem that does not run, with its error."""
+    """Return one row per problem and family of inputs, and one with the error of a problem that does
+    not run."""
     rows = [
         {"problem_id": problem_id, **draw.model_dump(), "error": ""}
-        for problem_id, one in audits.items()
-        if not isinstance(one, NotAProblem)
-        for draw in one.draws
+        for problem_id, audit in audits.items()
+        if not isinstance(audit, NotAProblem)
+        for draw in audit.draws
     ]
     rows += [
-        {"problem_id": problem_id, "draw": "own", "usable": False, "accepted": (), "error": str(one)}
-        for problem_id, one in audits.items()
-        if isinstance(one, NotAProblem)
+        {"problem_id": problem_id, "draw": "own", "usable": False, "accepted": (), "error": str(audit)}
+        for problem_id, audit in audits.items()
+        if isinstance(audit, NotAProblem)
     ]
     return rows
 

@@ -1,4 +1,4 @@
-"""A run as one page that a person would rather look at than read: `report.html`, self-contained.
+"""Report of a run as one self-contained page, `report.html`.
 
 It has what the run has: before and after, every scorecard with all answers, winners, the training, settings.
 """
@@ -76,8 +76,10 @@ def settings_in_force(settings: Mapping[str, Any]) -> dict[str, Any]:
         for name in _SIZES:
             shown.pop(group + name, None)
         file = Path(str(model)) / "config.json"
-        found = json.loads(file.read_text()) if file.is_file() else {}
-        shown |= {group + name: found[theirs] for name, theirs in _SIZES.items() if theirs in found}
+        model_config = json.loads(file.read_text()) if file.is_file() else {}
+        shown |= {
+            group + name: model_config[theirs] for name, theirs in _SIZES.items() if theirs in model_config
+        }
     return shown
 
 
@@ -95,27 +97,27 @@ def _head(run: Run, is_trained: bool) -> list[str]:
 
 def _change(run: Run, before: str, after: str) -> list[str]:
     change = compare(load_scorecard(run.store.child(before)), load_scorecard(run.store.child(after)))
-    told = f"{len(change.gained)} problems gained, {len(change.lost)} lost. {conditions_of(run, after)}"
-    return [paragraph(told), table(change.rows())]
+    summary = f"{len(change.gained)} problems gained, {len(change.lost)} lost. {conditions_of(run, after)}"
+    return [paragraph(summary), table(change.rows())]
 
 
 def _scorecard(run: Run, folder: str) -> list[str]:
     store = run.store.child(folder)
-    card, found = load_scorecard(store), diagnosis_of(run, folder)
+    card, diagnosis = load_scorecard(store), diagnosis_of(run, folder)
     picture = base64.b64encode(store.read("fast_p.png")).decode()
     best, worst = extremes(store)
     kind = card.headline
     return [
         paragraph(f"Scorecard of {card.conditions.policy_version}. {conditions_of(run, folder)}"),
         paragraph(measured_in_words(card)),
-        *([paragraph(f"Next step: {found.next_step}")] if found.next_step else []),
+        *([paragraph(f"Next step: {diagnosis.next_step}")] if diagnosis.next_step else []),
         paragraph("low and high: 95 % interval"),
         table(headline_rows(card)),
         f"<img alt='fast_p and families' src='data:image/png;base64,{picture}'>",
         "<h3>precision, tolerance and own work of last turns</h3>",
         table(work_rows(card)),
         "<h3>what became of the answers</h3>",
-        table(found.rows()),
+        table(diagnosis.rows()),
         "<h3>by family</h3>",
         table(family_rows(card), full=True),
         f"<h3>by problem ({kind})</h3>",
@@ -147,16 +149,16 @@ def _answers(store: Store) -> list[dict[str, Any]]:
 
 def _shown(which: str, answers: Sequence[Shown]) -> list[str]:
     blocks = [f"<h3>the {len(answers)} {which}</h3>"]
-    for one in answers:
-        blocks += [paragraph(one.in_words()), code_block(one.told), code_block(one.code)]
+    for answer in answers:
+        blocks += [paragraph(answer.in_words()), code_block(answer.told), code_block(answer.code)]
     return blocks
 
 
 def _winners(run: Run, folder: str) -> list[str]:
     selection = load_selection(run.store.child(folder))
     rows = [
-        row | {"kernel": Code(one.winner.ranked.candidate.source if one.winner is not None else "")}
-        for row, one in zip(selection.rows(), selection.problems, strict=True)
+        row | {"kernel": Code(result.winner.ranked.candidate.source if result.winner is not None else "")}
+        for row, result in zip(selection.rows(), selection.problems, strict=True)
     ]
     count = f"Winners for {len(selection.winners)} of {len(selection.problems)} problems."
     return [paragraph(f"{count} {conditions_of(run, folder)}"), table(rows, full=True)]

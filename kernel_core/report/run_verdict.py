@@ -1,4 +1,4 @@
-"""A pipeline's run in ten lines: what was taught, what RL added by group of problems, winners, cost."""
+"""Summary of a pipeline's run in ten lines: training, gains by group of problems, winners, cost."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ MOST_LINES = 10
 
 def arms_of(run: Run, groups: Sequence[str]) -> dict[str, list[Judged]]:
     """Return the answers of each evaluation of a pipeline, those to further groups of problems included."""
-    found = {}
+    by_arm = {}
     for folder, arm in ARMS.items():
         stores = [run.store.child(name) for name in (folder, *(f"{folder}-{group}" for group in groups))]
         cards = [load_scorecard(store) for store in stores if store.sealed()]
         if cards:
-            found[arm] = [answer for card in cards for answer in answers_of(card)]
-    return found
+            by_arm[arm] = [answer for card in cards for answer in answers_of(card)]
+    return by_arm
 
 
 def group_tables(arms: Mapping[str, Sequence[Judged]]) -> dict[str, list[Row]]:
@@ -71,7 +71,9 @@ def _learned(run: Run) -> list[str]:
 
 def _winners(run: Run) -> str:
     selection = load_selection(run.store.child(WINNERS))
-    speedups = [one.winner.speedup for one in selection.winners if one.winner and one.winner.speedup]
+    speedups = [
+        result.winner.speedup for result in selection.winners if result.winner and result.winner.speedup
+    ]
     fastest = f"; the fastest {max(speedups):.2f}× ({selection.speed_kind})" if speedups else ""
     count = f"{len(selection.winners)} of {len(selection.problems)} problems"
     return f"Best of {selection.n}: winners for {count}{fastest}."

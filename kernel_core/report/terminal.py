@@ -1,4 +1,4 @@
-"""What a run made, as tables of a terminal: figures with their conditions, winners, settings that differ."""
+"""Tables of a run for a terminal: figures with their conditions, winners, settings that differ."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kernel_core.runs.stage_record import flat
 
 
 def made_by(run: Run) -> Iterator[RenderableType]:
-    """The scorecards and winners that a run has."""
+    """Yield the scorecards and winners that a run has."""
     for name in run.store.names():
         store = run.store.child(name)
         if store.sealed() and store.exists("scorecard.json"):
@@ -31,7 +31,7 @@ def made_by(run: Run) -> Iterator[RenderableType]:
 
 
 def made_by_stage(run: Run, stage: str, folder: str) -> Iterator[RenderableType]:
-    """What a finished stage made; `folder` is that of a scorecard or of winners."""
+    """Yield the tables of a finished stage; `folder` is that of a scorecard or of winners."""
     if stage == "pipeline":
         yield before_and_after(run, run, BEFORE, AFTER)
     if stage in ("pipeline", "train"):
@@ -43,8 +43,8 @@ def made_by_stage(run: Run, stage: str, folder: str) -> Iterator[RenderableType]
     elif stage == "best-of-n":
         yield winners(run, folder)
     elif stage == "verify":
-        found = run.store.child("snapshot").open_sealed("snapshot").meta["verified"]
-        yield rows_table("verified", [{"what": key, "value": value} for key, value in found.items()])
+        verified = run.store.child("snapshot").open_sealed("snapshot").meta["verified"]
+        yield rows_table("verified", [{"what": key, "value": value} for key, value in verified.items()])
     elif stage == "ingest":
         report = run.store.child("snapshot").read_json("report.json")
         rows = [{"what": k, "value": v} for k, v in report.items() if not isinstance(v, list)]
@@ -62,7 +62,7 @@ def headline(card: Scorecard, conditions: str) -> Iterator[RenderableType]:
     title = f"scorecard of {card.conditions.policy_version}: {conditions}\n{measured_in_words(card)}"
     yield rows_table(title, headline_rows(card))
     yield rows_table("precision, tolerance and own work of last turns", work_rows(card))
-    yield from (f"taken out: {escape(one)}" for one in card.conditions.taken_out)
+    yield from (f"taken out: {escape(description)}" for description in card.conditions.taken_out)
     if left_out := card.conditions.left_out:
         yield f"{len(left_out)} problems pay for nothing and are left out: {escape(', '.join(left_out))}"
 
@@ -70,22 +70,22 @@ def headline(card: Scorecard, conditions: str) -> Iterator[RenderableType]:
 def before_and_after(
     first: Run, second: Run, before: str, after: str, columns: tuple[str, str] = ("before", "after")
 ) -> Table:
-    """Two scorecards side by side: figures of last turns, and the 95 % interval of each change."""
+    """Compare two scorecards: figures of last turns, and the 95 % interval of each change."""
     change = compare(load_scorecard(first.store.child(before)), load_scorecard(second.store.child(after)))
     title = f"{after}: {len(change.gained)} problems gained, {len(change.lost)} lost"
     title += f"\n{conditions_of(second, after)}"
-    rows = [one for one in change.rows(*columns) if one["turn"] == "last" and one[columns[0]] is not None]
+    rows = [row for row in change.rows(*columns) if row["turn"] == "last" and row[columns[0]] is not None]
     return rows_table(title, rows)
 
 
 def curriculum(run: Run) -> Table:
-    """The stages that training went through, in order, and the steps each took."""
+    """Return the stages of training, in order, with the steps of each."""
     spans = stage_spans(run.store.lines("metrics.jsonl"))
     return rows_table("training, by stage of the curriculum", [span.model_dump() for span in spans])
 
 
 def winners(run: Run, folder: str) -> Table:
-    """Each problem's verified winner, or why it has none."""
+    """Return each problem's verified winner, or the reason for none."""
     selection = load_selection(run.store.child(folder))
     count = f"winners for {len(selection.winners)} of {len(selection.problems)} problems"
     rows = [
@@ -105,7 +105,7 @@ def winners(run: Run, folder: str) -> Table:
 
 
 def comparison_of(first: Run, second: Run) -> Iterator[RenderableType]:
-    """Two runs: where their settings differ, their newest figures, and the scorecards that both have."""
+    """Compare two runs: settings that differ, newest figures, and the scorecards that both have."""
     names, settings = (
         (first.name, second.name),
         [flat(run.command()["parameters"]) for run in (first, second)],
@@ -122,6 +122,6 @@ def comparison_of(first: Run, second: Run) -> Iterator[RenderableType]:
 def _side_by_side(
     what: str, names: tuple[str, str], values: Sequence[Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    one, other = values
-    for key in sorted(one.keys() | other.keys()):
-        yield {what: key, names[0]: one.get(key), names[1]: other.get(key)}
+    first, second = values
+    for key in sorted(first.keys() | second.keys()):
+        yield {what: key, names[0]: first.get(key), names[1]: second.get(key)}

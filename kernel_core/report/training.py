@@ -1,4 +1,4 @@
-"""What a person looks at of a training: first and last figures, curves, and answers."""
+"""Report of a training: first and last figures, curves, and answers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _STAGE_SHADES = ("#eef3f9", "#fdf3e7")
 
 
 def training_sections(store: Store) -> dict[str, list[str]]:
-    """The training of the run in this folder: a headline, what happened, curves and answers."""
+    """Return the training of the run in this folder: a headline, events, curves and answers."""
     rows = list(store.lines("metrics.jsonl")) if store.exists("metrics.jsonl") else []
     sections = {"training": [_headline(rows)]}
     if happened := _events(rows):
@@ -101,9 +101,9 @@ def _headline(rows: Rows) -> str:
 
 
 def _kind(rows: Rows, key: str) -> str:
-    """For a figure of speed, whether it is measured or predicted; nothing else could be mistaken."""
-    said = [row["speedups"] for row in rows if "speedups" in row]
-    return f", {said[-1]}" if said and is_of_speed(key) else ""
+    """Return `measured` or `predicted` as a suffix for a figure of speed; empty for others."""
+    kinds = [row["speedups"] for row in rows if "speedups" in row]
+    return f", {kinds[-1]}" if kinds and is_of_speed(key) else ""
 
 
 def _is_phase(key: str) -> bool:
@@ -131,7 +131,7 @@ def _curves(rows: Rows) -> str:
 
 
 def curves_png(rows: Rows) -> bytes:
-    """The learning curves that matter most, in one row, as a PNG."""
+    """Draw the learning curves that matter most, in one row, as a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     png = io.BytesIO()
@@ -140,7 +140,7 @@ def curves_png(rows: Rows) -> bytes:
 
 
 def _figure(rows: Rows, most_panels: int) -> Any:
-    """The first panels that have values, and the verdicts."""
+    """Draw the first panels that have values, and the verdicts."""
     # Here and not above: the name of the page is wanted without matplotlib.
     from matplotlib.figure import Figure
 
@@ -185,7 +185,7 @@ def _shade(axes: Any, rows: Rows) -> None:
 
 
 def _verdicts(axes: Any, rows: Rows) -> None:
-    """The mix of verdicts as a stack."""
+    """Draw the mix of verdicts as a stack."""
     steps = [row for row in rows if "verdict/correct" in row]
     if not steps:
         axes.set_visible(False)
@@ -198,7 +198,7 @@ def _verdicts(axes: Any, rows: Rows) -> None:
 
 
 def _samples(store: Store) -> str:
-    """The best, a middling and the worst answer of the newest step."""
+    """Return the best, a middling and the worst answer of the newest step."""
     names = store.names("turns") if store.exists("turns") else []
     if not names:
         return "<p class=quiet>Nothing yet.</p>"

@@ -1,4 +1,4 @@
-"""Which rows of an index a query may find: the settings' filters, and never the problem itself."""
+"""Filter of an index's rows for a query: the settings' filters, and never the problem itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Allowed:
         self._by_task = _rows_by([None if None in task else task for task in tasks])
 
     def for_query(self, query: Problem | str, exclude: Sequence[Problem] = ()) -> Mask:
-        """The rows that this query may find.
+        """Return the mask of rows that this query may find.
 
         Never one of the query's own reference or KernelBench task; of an excluded problem, none at other
         sizes either.
@@ -44,22 +44,22 @@ class Allowed:
         for problem in (query, *exclude):
             mask[self._by_task.get(_task_of(problem), [])] = False
         for problem in exclude:
-            found = module_fingerprint(problem.source)
-            if found is not None:
-                mask[self._by_structure.get(found.structure_hash, [])] = False
+            excluded = module_fingerprint(problem.source)
+            if excluded is not None:
+                mask[self._by_structure.get(excluded.structure_hash, [])] = False
         return mask
 
 
 def _filtered(exemplars: pa.Table, config: RetrievalConfig) -> Mask:
     mask = np.ones(exemplars.num_rows, bool)
-    for column, wanted in (
+    for column, allowed in (
         ("language", config.languages),
         ("licence", config.licences),
         ("source", config.sources),
         ("verified", (Verdict.CORRECT.value,) if config.verified_only else ()),
     ):
-        if wanted:
-            mask &= np.isin(np.asarray(exemplars[column].to_pylist(), object), list(wanted))
+        if allowed:
+            mask &= np.isin(np.asarray(exemplars[column].to_pylist(), object), list(allowed))
     return mask
 
 

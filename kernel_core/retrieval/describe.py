@@ -1,4 +1,4 @@
-"""What of a reference a language model is shown: its text, or its text under a line of what it computes."""
+"""Text of a reference for the embedding model: as it is, or under a line with its operators."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _MAX_OPERATORS = 40
 
 
 def text_for(kind: TextKind, text: str) -> str:
-    """The text to embed. `described` puts operators and input shapes first; words stay as they are."""
+    """Return the text to embed. `described` puts operators and input shapes first; words stay as they are."""
     if kind == "source" or "def " not in text:
         return text
     try:
-        found = fingerprint(text)
+        parsed = fingerprint(text)
     except NotPython:
         return text
-    operators = " ".join(found.operators[:_MAX_OPERATORS]) or "none"
-    return f"operators: {operators}\ninputs: {' '.join(found.inputs) or 'unknown'}\n\n{text}"
+    operators = " ".join(parsed.operators[:_MAX_OPERATORS]) or "none"
+    return f"operators: {operators}\ninputs: {' '.join(parsed.inputs) or 'unknown'}\n\n{text}"

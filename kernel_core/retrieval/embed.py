@@ -35,7 +35,7 @@ class Embedder(Protocol):
     def dimension(self) -> int: ...
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """One unit vector a text, in order."""
+        """Embed each text as a unit vector, in order."""
         ...
 
 
@@ -59,7 +59,7 @@ class OfflineEmbedder:
             for group, (hashes, _) in enumerate(bags_of(text)):
                 seen[group, np.unique(hashes % _NUM_BUCKETS)] += 1
         rarity = np.log((1 + len(sample)) / np.maximum(seen, 1)) + 0.1
-        # What no reference has can match none; its weight would only dilute a query.
+        # A feature that no reference has cannot match; its weight would only dilute a query.
         return cls(np.where(seen > 0, rarity, 0.0).astype(np.float32))
 
     @property
@@ -68,7 +68,7 @@ class OfflineEmbedder:
         return sum(_DIMENSIONS)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """One unit vector a text, in order."""
+        """Embed each text as a unit vector, in order."""
         vectors = np.zeros((len(texts), self.dimension), np.float32)
         for row, text in enumerate(texts):
             start = 0
@@ -105,14 +105,14 @@ class SentenceTransformerEmbedder:
         return int(self.embed(["x"]).shape[1])
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """One unit vector a text, in order; each text is cut at `MAX_TEXT_CHARS`."""
-        found = self._model.encode(  # type: ignore[attr-defined]
+        """Embed each text as a unit vector, in order; each text is cut at `MAX_TEXT_CHARS`."""
+        vectors = self._model.encode(  # type: ignore[attr-defined]
             [text[:MAX_TEXT_CHARS] for text in texts],
             batch_size=self._batch_size,
             convert_to_numpy=True,
             show_progress_bar=False,
         )
-        return _unit(np.asarray(found, np.float32))
+        return _unit(np.asarray(vectors, np.float32))
 
 
 def _sentence_transformer(name: str, device: str) -> object:

@@ -1,4 +1,4 @@
-"""What the offline embedder sees of a text: four bags of hashed features with their counts.
+"""Features of a text for the offline embedder: four bags of hashed features with their counts.
 
 `pattern`: how a kernel must move data, that is the operators that are not pointwise, their order among
 (interchangeable) pointwise ones, and the inputs. `operators`: all operators in order of evaluation, and runs
@@ -40,15 +40,15 @@ Bag = tuple[Hashes, Counts]
 
 
 def bags_of(text: str) -> tuple[Bag, Bag, Bag, Bag]:
-    """The features of a module's source or of a query in words, one bag a group of `GROUPS`."""
-    found = _fingerprint(text)
-    if found is None:
+    """Return the features of a module's source or of a query in words, one bag per group of `GROUPS`."""
+    parsed = _fingerprint(text)
+    if parsed is None:
         words = [word.lower() for word in re.findall(r"\w+", text)]
         operators = [operator_name(run) for run in _runs(words, _MAX_RUN, "")]
         pattern = [word for word in operators if word not in POINTWISE]
     else:
-        operators = list(_runs(found.operators, _MAX_RUN, " "))
-        pattern = list(_pattern(found))
+        operators = list(_runs(parsed.operators, _MAX_RUN, " "))
+        pattern = list(_pattern(parsed))
     names = (word.lower() for word in _WORD.findall(text[:_MAX_CHARACTERS]))
     flat = re.sub(r"\s+", " ", text[:_MAX_CHARACTERS])
     characters = (flat[at : at + _CHARACTERS] for at in range(max(1, len(flat) - _CHARACTERS + 1)))
@@ -66,16 +66,16 @@ def _fingerprint(text: str) -> Fingerprint | None:
         return None
 
 
-def _pattern(found: Fingerprint) -> Iterator[str]:
-    shaping = [name for name in found.operators if name not in POINTWISE]
+def _pattern(parsed: Fingerprint) -> Iterator[str]:
+    shaping = [name for name in parsed.operators if name not in POINTWISE]
     yield from shaping
-    steps = ["~" if name in POINTWISE else name for name in found.operators]
+    steps = ["~" if name in POINTWISE else name for name in parsed.operators]
     collapsed = [
         name for name, before in zip(steps, [None, *steps], strict=False) if (name, before) != ("~", "~")
     ]
     yield from _runs(collapsed, _MAX_RUN, " ")
-    yield f"inputs {' '.join(found.inputs)}"
-    yield f"{len(found.inputs)} inputs"
+    yield f"inputs {' '.join(parsed.inputs)}"
+    yield f"{len(parsed.inputs)} inputs"
     yield "only pointwise" if not shaping else "not only pointwise"
 
 

@@ -1,4 +1,4 @@
-"""The index: one vector a distinct reference, its best kernel beside it, sealed with what made it.
+"""Index: one vector per distinct reference, its best kernel beside it, sealed with its inputs' digests.
 
 - `vectors.faiss`: its kind depends on the number of vectors.
 - `words.npz`: BM25.
@@ -124,7 +124,7 @@ def build_index(config: IndexConfig, snapshot: Store, store: Store, progress: Pr
 
 
 def rebuild_command(index: Store) -> str:
-    """The command that makes a run's index again, as it is typed."""
+    """Return the command that rebuilds a run's index, as it is typed."""
     run = PurePosixPath(index.root).parent
     return f"build it again with `dojo index run={run.name} root={run.parent}`"
 
@@ -137,14 +137,15 @@ def open_embedder(
     texts: Sequence[str] = (),
     rarity: Vectors | None = None,
 ) -> Embedder:
-    """The embedder of a name; the offline one from stored rarities, or fitted to `texts` without them."""
+    """Open the embedder of a name; the offline one from stored rarities, or fitted to `texts` without
+    them."""
     if name != OFFLINE:
         return SentenceTransformerEmbedder(name, device, batch_size)
     return OfflineEmbedder(rarity) if rarity is not None else OfflineEmbedder.fit(texts)
 
 
 def best_exemplars(exemplars: Sequence[Exemplar]) -> list[Exemplar]:
-    """The best kernel of each reference that may be shown, references in order of first appearance.
+    """Return the best kernel of each reference that may be shown, references in order of first appearance.
 
     Never a blocked row, a mistake or a row known to be wrong. Triton before other languages, verified before
     unverified, a claim of correctness before none, tuned before fused before unknown before naive, then the
@@ -206,7 +207,7 @@ def _vectors_that_stay(
 
 
 def read_vectors(index: Store) -> faiss.Index:
-    """The FAISS index. Raises `Corrupt`."""
+    """Read the FAISS index. Raises `Corrupt`."""
     try:
         return faiss.deserialize_index(np.frombuffer(index.read(VECTORS), np.uint8))
     except RuntimeError as error:
@@ -214,7 +215,7 @@ def read_vectors(index: Store) -> faiss.Index:
 
 
 def read_references(index: Store) -> pa.Table:
-    """The hashes of each row's reference. Raises `Corrupt`."""
+    """Read the hashes of each row's reference. Raises `Corrupt`."""
     try:
         return pq.read_table(io.BytesIO(index.read(REFERENCES)))
     except (pa.ArrowInvalid, OSError) as error:

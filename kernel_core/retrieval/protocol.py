@@ -1,4 +1,4 @@
-"""What the rest of the system knows of retrieval: a problem in, the nearest exemplars out."""
+"""Interface of retrieval for the rest of the system: a problem in, the nearest exemplars out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kernel_core.records import Exemplar, Problem, Record
 
 
 class Neighbour(Record):
-    """An exemplar, how near it is (cosine similarity, 1 is the same) and why it was chosen."""
+    """Exemplar with its cosine similarity (1 is the same) and the reason for its choice."""
 
     exemplar: Exemplar
     score: float
@@ -20,7 +20,7 @@ class Retriever(Protocol):
     """Finds exemplars for a problem or for words."""
 
     def search(self, query: Problem | str, k: int, exclude: Sequence[Problem] = ()) -> list[Neighbour]:
-        """At most `k` neighbours, nearest first, never one of the problem itself or of an excluded one."""
+        """Return at most `k` neighbours, nearest first, never the problem itself or an excluded one."""
         ...
 
     def search_many(

@@ -1,4 +1,4 @@
-"""Which of the candidates come first: pure functions over their ranks, likeness and speed."""
+"""Order of candidates: pure functions of their ranks, likeness and speed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RRF_K = 60
 """Cormack, Clarke, Büttcher 2009: "Reciprocal rank fusion outperforms …", the constant of the paper."""
 _SPEED_WEIGHT = 0.05
 _SPEED_FOR_ALL = 8.0
-"""A verified speed-up from which the prior no longer grows."""
+"""Verified speed-up from which the prior no longer grows."""
 
 
 def fused(rankings: Sequence[Sequence[int]]) -> dict[int, float]:
@@ -27,7 +27,7 @@ def fused(rankings: Sequence[Sequence[int]]) -> dict[int, float]:
 
 
 def speed_prior(speedup: float | None) -> float:
-    """What a verified speed-up adds to a likeness: 0 where none is known or it is none, at most 0.05."""
+    """Return the bonus of a verified speed-up: 0 where none is known or it is none, at most 0.05."""
     if speedup is None or speedup <= 1.0:
         return 0.0
     return _SPEED_WEIGHT * min(1.0, math.log(speedup) / math.log(_SPEED_FOR_ALL))

@@ -1,4 +1,4 @@
-"""Why an exemplar is shown for a problem: what the two texts share, and what is known of the kernel."""
+"""Reasons for showing an exemplar: shared features of the two texts, and known facts about the kernel."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _MAX_NAMED = 6
 
 
 def reasons_for(query: str, exemplar: Exemplar) -> list[str]:
-    """What the reference shares with the query, then how far the kernel is known to be right and fast."""
+    """Return the features shared with the query, then the known correctness and speed of the kernel."""
     return [*_shared(query, exemplar), *_known(exemplar)]
 
 
 def module_fingerprint(text: str) -> Fingerprint | None:
-    """The fingerprint of a text that is a module; None for words."""
+    """Return the fingerprint of a text that is a module; None for words."""
     if "def " not in text:
         return None
     try:

@@ -51,7 +51,7 @@ def open_retriever(
     device: str = "cpu",
     config: RetrievalConfig = RetrievalConfig(),  # noqa: B008  (frozen)
 ) -> Retriever:
-    """A retriever over a sealed index, every file verified.
+    """Open a retriever over a sealed index, every file verified.
 
     `snapshot` is the corpus that the index must be of; without it only the index itself is checked.
     Raises `NotFound` without an index, and `CallerError` when the filters of `config` leave nothing. Raises
@@ -80,8 +80,8 @@ def open_retriever(
 
 
 @dataclass(frozen=True)
-class _Candidate:
-    """A row that may be shown, how near it is, and what it is worth: likeness or fused rank, and speed."""
+class _ScoredRow:
+    """Row that may be shown, with its similarity and merit: likeness or fused rank, and speed."""
 
     row: int
     score: float
@@ -116,7 +116,7 @@ class IndexRetriever:
         return int(self._vectors.ntotal)
 
     def search(self, query: Problem | str, k: int, exclude: Sequence[Problem] = ()) -> list[Neighbour]:
-        """At most `k` neighbours, nearest first, never one with the problem itself as its reference.
+        """Return at most `k` neighbours, nearest first, never one with the problem itself as its reference.
 
         Each is the best kernel of its reference. References that are one computation at several sizes
         come after the first of them has had others beside it.
@@ -131,15 +131,15 @@ class IndexRetriever:
             return [[] for _ in queries]
         texts = [query.source if isinstance(query, Problem) else query for query in queries]
         vectors = self._embedder.embed([text_for(self._text, text) for text in texts])
-        found: list[list[Neighbour]] = []
+        results: list[list[Neighbour]] = []
         for query, text, vector in zip(queries, texts, vectors, strict=True):
             allowed = self._allowed.for_query(query, exclude)
             candidates = self._candidates(text, vector, allowed, min(len(self), _CANDIDATES * (k + 1)))
-            chosen = sorted(self._chosen(candidates, k), key=lambda one: -one.merit)
-            found.append([self._neighbour(text, one) for one in chosen])
-        return found
+            chosen = sorted(self._chosen(candidates, k), key=lambda candidate: -candidate.merit)
+            results.append([self._neighbour(text, candidate) for candidate in chosen])
+        return results
 
-    def _candidates(self, text: str, vector: Vectors, allowed: Mask, count: int) -> list[_Candidate]:
+    def _candidates(self, text: str, vector: Vectors, allowed: Mask, count: int) -> list[_ScoredRow]:
         """Rows that may be shown, the most promising first."""
         if self._config.mode == "random":
             drawn = np.flatnonzero(allowed).tolist()
@@ -147,7 +147,7 @@ class IndexRetriever:
             scores = vectors_of(self._vectors, rows) @ vector
             # A falling merit keeps the order of the draw.
             return [
-                _Candidate(row, float(score), -position, "drawn at random")
+                _ScoredRow(row, float(score), -position, "drawn at random")
                 for position, (row, score) in enumerate(zip(rows.tolist(), scores, strict=True))
             ]
         scores, near = search_faiss(self._vectors, vector[None], count, allowed)
@@ -164,46 +164,53 @@ class IndexRetriever:
             {row: (likeness[row], rank, "shares its words" * (row in worded)) for row, rank in ranks.items()}
         )
 
-    def _ranked(self, found: dict[int, tuple[float, float, str]]) -> list[_Candidate]:
+    def _ranked(self, scored: dict[int, tuple[float, float, str]]) -> list[_ScoredRow]:
         candidates = [
-            _Candidate(row, score, merit + float(self._priors[row]), why)
-            for row, (score, merit, why) in found.items()
+            _ScoredRow(row, score, merit + float(self._priors[row]), why)
+            for row, (score, merit, why) in scored.items()
         ]
-        return sorted(candidates, key=lambda one: -one.merit)
+        return sorted(candidates, key=lambda candidate: -candidate.merit)
 
-    def _chosen(self, candidates: list[_Candidate], k: int) -> list[_Candidate]:
-        """The ones to show: first one of each computation, unlike each other, then further sizes of these."""
-        first: dict[str, _Candidate] = {}
-        for one in candidates:
-            first.setdefault(self._structure_hashes[one.row], one)
+    def _chosen(self, candidates: list[_ScoredRow], k: int) -> list[_ScoredRow]:
+        """Choose the rows to show: one of each computation, unlike each other, then further sizes of
+        these."""
+        first: dict[str, _ScoredRow] = {}
+        for candidate in candidates:
+            first.setdefault(self._structure_hashes[candidate.row], candidate)
         distinct = list(first.values())
-        further = [one for one in candidates if first[self._structure_hashes[one.row]] is not one]
+        further = [
+            candidate
+            for candidate in candidates
+            if first[self._structure_hashes[candidate.row]] is not candidate
+        ]
         if self._config.diversity and self._config.mode != "random" and 1 < k < len(distinct):
-            merits = np.asarray([one.merit for one in distinct], np.float32)
-            vectors = vectors_of(self._vectors, np.asarray([one.row for one in distinct], np.int64))
+            merits = np.asarray([candidate.merit for candidate in distinct], np.float32)
+            vectors = vectors_of(
+                self._vectors, np.asarray([candidate.row for candidate in distinct], np.int64)
+            )
             distinct = [distinct[at] for at in diverse(merits, vectors, k, self._config.diversity)]
         return (distinct + further)[:k]
 
-    def _neighbour(self, text: str, one: _Candidate) -> Neighbour:
-        (exemplar,) = table.to_exemplars(self._exemplars.slice(one.row, 1), "the index")
-        reasons = [*([one.why] if one.why else []), *reasons_for(text, exemplar)]
-        return Neighbour(exemplar=exemplar, score=one.score, why="; ".join(reasons))
+    def _neighbour(self, text: str, candidate: _ScoredRow) -> Neighbour:
+        (exemplar,) = table.to_exemplars(self._exemplars.slice(candidate.row, 1), "the index")
+        reasons = [*([candidate.why] if candidate.why else []), *reasons_for(text, exemplar)]
+        return Neighbour(exemplar=exemplar, score=candidate.score, why="; ".join(reasons))
 
 
 def neighbour_rows(neighbours: Sequence[Neighbour]) -> list[dict[str, str | float]]:
-    """One table row a neighbour, for `dojo search`."""
+    """Return one table row per neighbour, for `dojo search`."""
     return [
         {
-            "score": round(found.score, 3),
-            "exemplar": found.exemplar.id,
-            "why": found.why,
-            "family": found.exemplar.family,
-            "grade": found.exemplar.grade,
-            "language": found.exemplar.language,
-            "licence": found.exemplar.licence,
-            "attribution": found.exemplar.attribution,
+            "score": round(neighbour.score, 3),
+            "exemplar": neighbour.exemplar.id,
+            "why": neighbour.why,
+            "family": neighbour.exemplar.family,
+            "grade": neighbour.exemplar.grade,
+            "language": neighbour.exemplar.language,
+            "licence": neighbour.exemplar.licence,
+            "attribution": neighbour.exemplar.attribution,
         }
-        for found in neighbours
+        for neighbour in neighbours
     ]
 
 
@@ -211,8 +218,8 @@ def _priors(exemplars: pa.Table) -> npt.NDArray[np.float32]:
     measured, predicted = exemplars["verified_speedup"], exemplars["predicted_speedup"]
     return np.asarray(
         [
-            speed_prior(found if found is not None else guessed)
-            for found, guessed in zip(measured.to_pylist(), predicted.to_pylist(), strict=True)
+            speed_prior(timed if timed is not None else guessed)
+            for timed, guessed in zip(measured.to_pylist(), predicted.to_pylist(), strict=True)
         ],
         np.float32,
     )

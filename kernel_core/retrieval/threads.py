@@ -10,7 +10,7 @@ import faiss
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """For as long as this lasts, faiss and other users of OpenMP have one thread."""
+    """Limit faiss and other users of OpenMP to one thread inside the block."""
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:

@@ -27,7 +27,7 @@ def vectorise(
     progress: Progress,
     known: Mapping[str, npt.NDArray[np.float32]] | None = None,
 ) -> Vectors:
-    """One vector a text, shape (texts, dimension).
+    """Embed each text, with shape (texts, dimension).
 
     Shards that an earlier try finished are taken where they are sound; texts in `known` (by SHA-256, with
     their vectors) are not embedded again.
@@ -49,11 +49,11 @@ def vectorise(
 def _embedded(
     texts: Sequence[str], embedder: Embedder, known: Mapping[str, npt.NDArray[np.float32]]
 ) -> Vectors:
-    found = [known.get(sha256_text(text)) for text in texts]
-    missing = [at for at, vector in enumerate(found) if vector is None]
+    vectors = [known.get(sha256_text(text)) for text in texts]
+    missing = [at for at, vector in enumerate(vectors) if vector is None]
     for at, vector in zip(missing, embedder.embed([texts[at] for at in missing]), strict=True):
-        found[at] = vector
-    return np.stack([vector for vector in found if vector is not None])
+        vectors[at] = vector
+    return np.stack([vector for vector in vectors if vector is not None])
 
 
 def _sound_shard(shards: Store, name: str, sha256: str | None) -> Vectors | None:
@@ -67,14 +67,14 @@ def _sound_shard(shards: Store, name: str, sha256: str | None) -> Vectors | None
 
 
 def npy_bytes(array: npt.NDArray[np.float32]) -> bytes:
-    """An array as the bytes of an `.npy` file."""
+    """Return an array as the bytes of an `.npy` file."""
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
     return buffer.getvalue()
 
 
 def read_npy(data: bytes, where: str) -> Vectors:
-    """The array in the bytes of an `.npy` file; anything else is `Corrupt`."""
+    """Read the array in the bytes of an `.npy` file; anything else is `Corrupt`."""
     try:
         array = np.load(io.BytesIO(data), allow_pickle=False)
     except (ValueError, EOFError) as error:

@@ -13,7 +13,7 @@ from kernel_core.retrieval.threads import one_thread
 
 Kind = Literal["flat", "hnsw", "ivfpq"]
 Mask = npt.NDArray[np.bool_]
-"""Which rows may be found."""
+"""Boolean mask of the rows that may be found."""
 
 MAX_FLAT = 20_000
 """Vectors up to which exact search is fast enough on one core."""
@@ -28,18 +28,18 @@ _PQ_BYTES_SHARE = 4
 _LISTS_PER_ROOT = 4
 """Inverted lists: so many times the square root of the number of vectors, as FAISS advises."""
 _PROBED_SHARE = 16
-"""One in so many lists is looked into."""
+"""Inverse share of the lists that a search visits."""
 
 
 def kind_for(count: int) -> Kind:
-    """The kind of index for so many vectors."""
+    """Return the kind of index for so many vectors."""
     if count <= MAX_FLAT:
         return "flat"
     return "hnsw" if count <= MAX_HNSW else "ivfpq"
 
 
 def build_faiss(vectors: Vectors, kind: Kind) -> faiss.Index:
-    """An inner-product index over unit vectors, the same each time."""
+    """Build an inner-product index over unit vectors, the same each time."""
     count, dimension = vectors.shape
     if kind == "flat":
         index: faiss.Index = faiss.IndexFlatIP(dimension)
@@ -97,7 +97,7 @@ def _within(index: faiss.Index, selector: faiss.IDSelector, num_allowed: int) ->
 
 
 def vectors_of(index: faiss.Index, rows: npt.NDArray[np.int64]) -> Vectors:
-    """The stored vectors of some rows; of a compressed index, what is left of them."""
+    """Return the stored vectors of some rows; a compressed index returns its approximation."""
     if isinstance(index, faiss.IndexIVFPQ) and index.direct_map.no():
         index.make_direct_map()
     return (

@@ -33,31 +33,31 @@ def _without(name: str) -> Iterator[None]:
             modules[name] = kept
 
 
-# Where JAX is installed, bm25s has it do something at once, and JAX takes three quarters of a GPU's memory.
+# On import bm25s runs JAX where it is installed, which reserves three quarters of a GPU's memory.
 with _without("jax"):
     import bm25s
     from bm25s.tokenization import Tokenized
 
 _MAX_CHARS = 8_000
 _COMMON_SHARE = 0.3
-"""What more of the texts have says next to nothing of one of them, and takes most of the time."""
+"""Maximal share of texts with a word: a more common word distinguishes little and takes most of the time."""
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _ARRAYS = ("data", "indices", "indptr")
 
 
 def words_of(text: str) -> list[str]:
-    """A module's operators, alone and in pairs, and the words of its names; of a query in words, those."""
+    """Return a module's operators, alone and in pairs, and the words of its names; for a query, its words."""
     names = [word.lower() for word in _WORD.findall(text[:_MAX_CHARS])]
     try:
-        found = fingerprint(text) if "def " in text else None
+        parsed = fingerprint(text) if "def " in text else None
     except NotPython:
-        found = None
-    if found is None:
+        parsed = None
+    if parsed is None:
         spoken = re.findall(r"\w+", text[:_MAX_CHARS].lower())
         pairs = ("".join(pair) for pair in itertools.pairwise(spoken))
         return [*names, *(f"op:{operator_name(word)}" for word in (*spoken, *pairs))]
-    pairs = (" ".join(pair) for pair in itertools.pairwise(found.operators))
-    return [*names, *(f"op:{name}" for name in (*found.operators, *pairs)), f"in:{' '.join(found.inputs)}"]
+    pairs = (" ".join(pair) for pair in itertools.pairwise(parsed.operators))
+    return [*names, *(f"op:{name}" for name in (*parsed.operators, *pairs)), f"in:{' '.join(parsed.inputs)}"]
 
 
 class WordIndex:
@@ -69,16 +69,20 @@ class WordIndex:
     @classmethod
     def build(cls, texts: Sequence[str]) -> WordIndex:
         """Index the words of these texts."""
-        found = [words_of(text) for text in texts]
+        word_lists = [words_of(text) for text in texts]
         # Numbered here: the library numbers words in the order of a set, another one each time.
-        vocabulary = {word: at for at, word in enumerate(sorted({word for words in found for word in words}))}
-        tokens = Tokenized(ids=[[vocabulary[word] for word in words] for words in found], vocab=vocabulary)
+        vocabulary = {
+            word: at for at, word in enumerate(sorted({word for words in word_lists for word in words}))
+        }
+        tokens = Tokenized(
+            ids=[[vocabulary[word] for word in words] for words in word_lists], vocab=vocabulary
+        )
         bm25 = bm25s.BM25()
         bm25.index(tokens, create_empty_token=False, show_progress=False)
         return cls(bm25)
 
     def ranked(self, text: str, count: int, allowed: npt.NDArray[np.bool_] | None) -> list[int]:
-        """The rows that match best, at most `count`; a row that shares no word is not among them."""
+        """Return the rows that match best, at most `count`; a row that shares no word is not among them."""
         known = [word for word in words_of(text) if word in self._bm25.vocab_dict]
         telling = [word for word in known if self._share(word) <= _COMMON_SHARE] or known
         if not telling:
@@ -96,7 +100,7 @@ class WordIndex:
         return float(ends[at + 1] - ends[at]) / int(self._bm25.scores["num_docs"])
 
     def to_bytes(self) -> bytes:
-        """As an `.npz` file, without pickles."""
+        """Return the index as an `.npz` file, without pickles."""
         buffer = io.BytesIO()
         vocabulary = np.frombuffer(json.dumps(self._bm25.vocab_dict).encode(), np.uint8)
         arrays = {name: self._bm25.scores[name] for name in _ARRAYS}
@@ -105,7 +109,7 @@ class WordIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> WordIndex:
-        """What `to_bytes` gave. Raises `Corrupt` for anything else."""
+        """Read the bytes that `to_bytes` returned. Raises `Corrupt` for anything else."""
         bm25 = bm25s.BM25()
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as arrays:

@@ -109,7 +109,7 @@ ESTIMATORS: dict[str, Callable[[Floats], Floats]] = {
     "dr_grpo": dr_grpo,
     "kevin": kevin,
 }
-"""By the name in `TrainConfig.estimator`."""
+"""Estimators by the name in `TrainConfig.estimator`."""
 
 
 def _centred_by_turn(returns_G_T: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""The curriculum: which stage the run is in, when that changes, and which problems it practises on.
+"""Curriculum: the run's stage, its promotions and demotions, and the choice of practice problems.
 
 The state is a record that lives in every checkpoint; every rule is a pure function of it, of a probe
 (measurements on validation problems) and of the config, so a resumed run goes through the same stages.
@@ -31,9 +31,9 @@ Metric = Literal["format_rate", "compile_rate", "correct_rate", "fast_1"]
 MEMORY = 0.8
 """Weight of the past when what a family teaches is updated: about five sightings."""
 UNKNOWN_TEACHES = 1.0
-"""What a family never seen is taken for: the most that can be learned."""
+"""Learnability of a family never seen: the most that can be learned."""
 LEARNABILITY_FLOOR = 0.2
-"""A family with groups that are all alike is drawn a sixth as often as one with groups that all vary."""
+"""Floor ε: a family whose groups are all alike is drawn a sixth as often as one whose groups all vary."""
 
 
 class Probe(Record):
@@ -48,12 +48,12 @@ class Probe(Record):
     """Problems that the shares are not about, because a fault of ours left them without an answer."""
 
     def value(self, metric: Metric) -> float:
-        """The share by its name in a stage's `promote_metric`."""
+        """Return the share by its name in a stage's `promote_metric`."""
         return float(getattr(self, metric))
 
 
 class StageEvent(Record):
-    """A change of stage: something a person should see."""
+    """Change of stage: something a person should see."""
 
     step: int
     kind: Literal["promoted", "demoted"]
@@ -63,7 +63,7 @@ class StageEvent(Record):
 
 
 class CurriculumState(Record):
-    """Where the run is. Everything that the rules look at is here."""
+    """Curriculum position of the run, with everything that the rules read."""
 
     stage_index: int = 0
     lowest_stage: int = 0
@@ -72,9 +72,9 @@ class CurriculumState(Record):
     probes: tuple[Probe, ...] = ()
     """Newest last; as many as the longest window needs."""
     probes_in_stage: int = 0
-    """How many of the newest probes were made since this stage was entered."""
+    """Number of newest probes made since this stage was entered."""
     demoted_here: bool = False
-    """The stage was entered from above: it is left again only on fresh probes."""
+    """True if the stage was entered from above: it is left again only on fresh probes."""
     teaches: dict[str, float] = Field(default_factory=dict)
     """Recent share of the groups with answers that earned differently, by problem family."""
     events: tuple[StageEvent, ...] = ()
@@ -91,7 +91,8 @@ def check_stages(config: CurriculumConfig) -> None:
 
 
 def observe(state: CurriculumState, probe: Probe, config: CurriculumConfig) -> CurriculumState:
-    """The state after a probe, without any change of stage (the one before the first step, for example)."""
+    """Return the state after a probe, without any change of stage (the one before the first step, for
+    example)."""
     longest = max(stage.window for stage in config.stages)
     return state.model_copy(
         update={
@@ -104,7 +105,7 @@ def observe(state: CurriculumState, probe: Probe, config: CurriculumConfig) -> C
 def advance(
     state: CurriculumState, probe: Probe | None, step: int, config: CurriculumConfig
 ) -> tuple[CurriculumState, StageEvent | None]:
-    """The state after training step number `step`, and the change of stage if there is one.
+    """Return the state after training step number `step`, and the change of stage if there is one.
 
     `probe` is what was measured after that step, or None when nothing was.
     """
@@ -122,7 +123,7 @@ def advance(
 
 
 def observe_groups(state: CurriculumState, varied: Mapping[str, Sequence[bool]]) -> CurriculumState:
-    """The state after one step; `varied` says of each family's groups whether they had something to teach."""
+    """Return the state after one step; `varied` flags each family's groups that had something to teach."""
     teaches = dict(state.teaches)
     for family, groups in varied.items():
         if groups:
@@ -132,13 +133,14 @@ def observe_groups(state: CurriculumState, varied: Mapping[str, Sequence[bool]])
 
 
 def learnability(teaches: Mapping[str, float], families: Sequence[str]) -> list[float]:
-    """The chance of each family, summing to 1: proportional to the share of groups that teach, plus ε."""
+    """Return each family's probability, summing to 1: proportional to the share of groups that teach,
+    plus ε."""
     weights = [teaches.get(family, UNKNOWN_TEACHES) + LEARNABILITY_FLOOR for family in families]
     return [weight / sum(weights) for weight in weights]
 
 
 def choose_families(state: CurriculumState, families: Sequence[str], count: int, seed: int) -> list[str]:
-    """The families of `count` problems, drawn by learnability; the same arguments give the same draw.
+    """Choose the families of `count` problems by learnability; the same arguments give the same draw.
 
     The draw is systematic (one offset, evenly spaced points), so a step's mix is as near to the wanted
     shares as `count` allows, and the order is shuffled.
@@ -153,7 +155,7 @@ def choose_families(state: CurriculumState, families: Sequence[str], count: int,
 
 
 def _collapse(state: CurriculumState, config: CurriculumConfig) -> str | None:
-    """Why the run should fall back a stage, or None."""
+    """Return the reason to fall back a stage, or None."""
     if state.stage_index <= state.lowest_stage:
         return None
     stage = config.stages[state.stage_index]
@@ -167,7 +169,7 @@ def _collapse(state: CurriculumState, config: CurriculumConfig) -> str | None:
 
 
 def _success(state: CurriculumState, config: CurriculumConfig) -> str | None:
-    """Why the next stage is earned, or None."""
+    """Return the reason why the next stage is earned, or None."""
     stage = config.stages[state.stage_index]
     if state.stage_index == len(config.stages) - 1 or state.steps_in_stage < stage.min_steps:
         return None
@@ -181,7 +183,7 @@ def _success(state: CurriculumState, config: CurriculumConfig) -> str | None:
 
 
 def _exhausted(state: CurriculumState, config: CurriculumConfig) -> str | None:
-    """Why the next stage opens although it was not earned, or None."""
+    """Return the reason why the next stage opens although it was not earned, or None."""
     stage = config.stages[state.stage_index]
     last = state.stage_index == len(config.stages) - 1
     if last or stage.max_steps is None or state.steps_in_stage < stage.max_steps:
@@ -228,7 +230,7 @@ class StageSpan(Record):
 
 
 def stage_spans(metrics: Iterable[Mapping[str, Any]]) -> list[StageSpan]:
-    """The stages that a run went through, from the lines of its `metrics.jsonl`, oldest first."""
+    """Return the stages of a run, from the lines of its `metrics.jsonl`, oldest first."""
     spans: list[StageSpan] = []
     for line in metrics:
         stage, step, reward = line.get("stage", ""), line.get("step", 0), line.get("reward/mean")

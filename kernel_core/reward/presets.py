@@ -96,4 +96,4 @@ REWARD_PRESETS: dict[str, tuple[StageConfig, ...]] = {
     "kevin": _KEVIN,
     "dr_kernel": _DR_KERNEL,
 }
-"""By the name in `CurriculumConfig.rewards`."""
+"""Presets by the name in `CurriculumConfig.rewards`."""

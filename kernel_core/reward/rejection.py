@@ -1,4 +1,4 @@
-"""Which turns are left out of the loss for what their kernel did: profiling-based rejection (Dr. Kernel).
+"""Profiling-based rejection (Dr. Kernel): removes turns from the loss by their own-kernel share. Kernel).
 
 A correct kernel that does little of the work by its own launches owes its result to the library. Its turn is
 kept with probability
@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Literal
 
 LOWEST_SHARE = 0.3
-"""At or below this share a turn is always left out."""
+"""Share at or below which a turn is always left out."""
 SOFTNESS = 0.1
 """Width of the band above it in which chance decides; the soft cut beat a hard one in the paper."""
 
@@ -26,7 +26,7 @@ ProfileRejection = Literal["none", "published", "corrected"]
 
 
 def keep_probability(correct: bool, own_share: float | None, rule: ProfileRejection) -> float:
-    """The chance that a turn stays in the loss, in [0, 1]."""
+    """Return the probability that a turn stays in the loss, in [0, 1]."""
     if rule == "none" or not correct:
         return 1.0
     if own_share is None:

@@ -1,4 +1,4 @@
-"""From the rewards of a conversation's turns to the return of each turn.
+"""Return of each turn, from the rewards of a conversation's turns.
 
 Each turn is a sample of its own, so its return speaks of that turn and what it led to, and of nothing
 before it. The discount makes a success now worth more than the same success later.
@@ -68,5 +68,5 @@ def discounted_max(rewards_T: Sequence[float], gamma: float) -> Floats:
 
 
 def returns_of(rewards_T: Sequence[float], gamma: float, kind: Literal["sum", "max"]) -> Floats:
-    """The returns of one conversation's turns under the configured rule."""
+    """Return the returns of one conversation's turns under the configured rule."""
     return discounted_sum(rewards_T, gamma) if kind == "sum" else discounted_max(rewards_T, gamma)

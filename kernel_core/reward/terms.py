@@ -1,4 +1,4 @@
-"""One turn's reward: a pure function of what was written, what the judge found, and the stage's weights.
+"""Reward of one turn: a pure function of the text, the judge's findings, and the stage's weights.
 
     total = Σ over terms of weight · term, plus the penalty of a hack
 
@@ -57,7 +57,7 @@ _COMPILE_CREDIT = {
 
 
 def worth(turn: Turn, weights: RewardWeights, usual_share: float = 0.0) -> RewardTerms:
-    """What a turn's kernel is worth under a stage's weights, whatever came before it.
+    """Return the worth of a turn's kernel under a stage's weights, whatever came before it.
 
     `usual_share` is for a correct kernel with an unknown own-kernel share. Terms are
     unweighted and `total` is their weighted sum; a penalty is in units of reward already.
@@ -83,7 +83,7 @@ def worth(turn: Turn, weights: RewardWeights, usual_share: float = 0.0) -> Rewar
 
 
 def reward(turn: Turn, weights: RewardWeights, usual_share: float = 0.0) -> RewardTerms:
-    """The worth of a turn's kernel, except that one which was handed in before earns nothing again.
+    """Return the worth of a turn's kernel; a kernel handed in before earns nothing again.
 
     Its penalty stays: otherwise handing in the same hack again would be the better choice.
     """
@@ -92,7 +92,7 @@ def reward(turn: Turn, weights: RewardWeights, usual_share: float = 0.0) -> Rewa
 
 
 def compile_term(evaluation: Evaluation) -> float:
-    """How far the candidate's kernels are known to compile, in [0, 1]."""
+    """Return the degree to which the candidate's kernels are known to compile, in [0, 1]."""
     provenance = evaluation.provenance
     if provenance is not None and provenance.num_launches == 0:
         return 0.0
@@ -107,7 +107,7 @@ def correct_term(evaluation: Evaluation, partial_credit: bool) -> float:
 
 
 def speed_term(speedup: float | None, form: SpeedForm = "log") -> float:
-    """What a speed-up counts, by its form; the log is positive at any speed and 2 at the cap.
+    """Return a speed-up's reward term, by its form; the log is positive at any speed and 2 at the cap.
 
     An unknown speed-up earns 0. `above_parity` has no slope below parity, where most kernels begin.
     """
@@ -126,7 +126,8 @@ def own_share_term(evaluation: Evaluation, usual_share: float) -> float:
 
 
 def usual_own_share(evaluations: Sequence[Evaluation]) -> float:
-    """The mean known share of a group's correct kernels; 0 when none is known, and the term says nothing.
+    """Return the mean known share of a group's correct kernels; 0 when none is known, which disables the
+    term.
 
     A profile that was lost is no fault of the kernel's. Counted as 0 it would set the kernel back against
     others just like it; counted as usual it neither gains nor loses by it.
@@ -137,7 +138,7 @@ def usual_own_share(evaluations: Sequence[Evaluation]) -> float:
 
 
 def known_own_share(evaluation: Evaluation) -> float | None:
-    """The measured share of time in the candidate's own kernels, else the predicted one, else None."""
+    """Return the measured share of time in the candidate's own kernels, else the predicted one, else None."""
     measured = evaluation.provenance.own_kernel_share if evaluation.provenance else None
     predicted = evaluation.traffic.own_share if evaluation.traffic else None
     return measured if measured is not None else predicted

@@ -1,4 +1,4 @@
-"""A config made of nested values and assignments; unknown keys are refused with the nearest known name."""
+"""Config from nested values and assignments; unknown keys are refused with the nearest known name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ConfigT = TypeVar("ConfigT", bound=Config)
 
 
 def build(config_class: type[ConfigT], values: dict[str, Any]) -> ConfigT:
-    """A config from nested values; an unknown key or a bad value is one clear `ConfigError`."""
+    """Build a config from nested values; an unknown key or a bad value is one clear `ConfigError`."""
     refuse_unknown(config_class, values, prefix="")
     try:
         return config_class.model_validate(values)
@@ -94,23 +94,23 @@ def _config_classes(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     if get_origin(annotation) in (Union, types.UnionType, tuple, list, dict):
-        return [found for part in get_args(annotation) for found in _config_classes(part)]
+        return [config_class for part in get_args(annotation) for config_class in _config_classes(part)]
     return []
 
 
 def without_defaults(
     given: Mapping[str, Any], preset: Mapping[str, Any], resolved: Config, *declared: Config
 ) -> dict[str, Any]:
-    """The settings that a caller chose, of all that a form sends.
+    """Return the settings that a caller chose, of all that a form sends.
 
     A setting that the preset resolves to anyhow is left out. So is one that the preset does not name, at a
     default that `declared` has: before or after the settings of a kind were filled in.
     """
     defaults = [*declared, *map(_unfilled, declared)]
-    values = [one.model_dump(mode="json") for one in defaults]
+    values = [default.model_dump(mode="json") for default in defaults]
     now, chosen = resolved.model_dump(mode="json"), dict[str, Any]()
     for name, value in given.items():
-        groups = [group for one in defaults if isinstance(group := getattr(one, name, None), Config)]
+        groups = [group for default in defaults if isinstance(group := getattr(default, name, None), Config)]
         current = getattr(resolved, name, None)
         if groups and isinstance(current, Config) and isinstance(value, Mapping):
             if inner := without_defaults(value, preset.get(name) or {}, current, *groups):
@@ -119,7 +119,9 @@ def without_defaults(
         if isinstance(current, Mapping) and _is_same_groups(value, preset.get(name) or {}, current):
             continue
         (read,) = canonical({name: value}).values()
-        is_default = name not in preset and any(name in one and one[name] == read for one in values)
+        is_default = name not in preset and any(
+            name in mapping and mapping[name] == read for mapping in values
+        )
         if not is_default and (name not in now or now[name] != read):
             chosen[name] = value
     return chosen
@@ -138,5 +140,5 @@ def _is_same_groups(given: Any, preset: Mapping[str, Any], resolved: Mapping[str
 
 
 def _unfilled(config: Config) -> Config:
-    """The config with what was written for it, and otherwise what its class declares."""
+    """Return the config with the written values, and otherwise the defaults that its class declares."""
     return type(config).model_construct(**{name: getattr(config, name) for name in config.model_fields_set})

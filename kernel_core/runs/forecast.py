@@ -1,4 +1,4 @@
-"""A pipeline's stages before they run: work, place, about how long, and the memory of the weights.
+"""Forecast of a pipeline's stages: work, place, duration, and the memory of the weights.
 
 Times are of one H200 and scale with the weights. Rates were measured with a model of 0.5 B weights
 (docs/learning.md, docs/results/carryover.md); conversations and answers of other lengths take other times.
@@ -29,7 +29,10 @@ MEASURED_WEIGHTS = 0.494e9
 TAUGHT_TOKENS_S, WRITTEN_ANSWERS_S, JUDGED_ANSWERS_S = 88_000.0, 9.0, 0.83
 """880 updates of 65,536 tokens in 654 s; 2,800 answers in 104 s and 1,600 verdicts in 642 s on three GPUs."""
 TRAINED_BYTES, FROZEN_BYTES = 18, 2
-"""A trained weight: half precision, and master, gradient and two moments in float32. A frozen one: half."""
+"""Bytes per weight.
+
+Trained: half precision, and master, gradient and two moments in float32. Frozen: half.
+"""
 
 
 class Planned(NamedTuple):
@@ -115,11 +118,12 @@ def _asked(
     else:
         groups, samples = [config.problems], config.n
         turns = config.rollout.turns if config.mode == "parallel" else 1
-    counts = [_count(one) for one in groups]
+    counts = [_count(group) for group in groups]
     known = [count for count in counts if count is not None]
     answers = sum(known) * samples * turns
     named = ", ".join(
-        f"{one.suite} {'all' if count is None else count}" for one, count in zip(groups, counts, strict=True)
+        f"{group.suite} {'all' if count is None else count}"
+        for group, count in zip(groups, counts, strict=True)
     )
     where = f"policy on {policy.device.upper()}, judge on {config.gym.device.upper()}"
     minutes = _minutes(answers, size, config.gym.device)

@@ -41,7 +41,7 @@ def parameters_to_judge_again(run: Run, folder: str, chosen: Mapping[str, Any]) 
 
 
 def _only_folder(run: Run) -> str:
-    """The folder with answers that no other folder of the run has given."""
+    """Return the only folder of the run with answers of its own."""
     again = {record.stage for record in run.stages() if record.config.get("answers")}
     folders = [name for name in run.store.names() if name not in again and _has_answers(run, name)]
     if not folders:

@@ -11,7 +11,7 @@ from kernel_core.runs.run_folder import Run
 BEFORE, AFTER, WINNERS = "evaluate-before", "evaluate-after", "best-of-n"
 """Folders that a pipeline makes in its run: scorecards before and after RL, and winners."""
 UNTAUGHT_CARD = "evaluate-untaught"
-"""The scorecard of a pretrained model before its cold start."""
+"""Scorecard of a pretrained model before its cold start."""
 
 
 def names_after(base: str) -> Iterator[str]:
@@ -21,7 +21,7 @@ def names_after(base: str) -> Iterator[str]:
 
 
 def own_or_free(root: str, base: str, is_own: Callable[[Mapping[str, Any]], bool]) -> str:
-    """The first name after `base` that is free, or that has a run made by the command that asks."""
+    """Return the first name after `base` that is free, or has a run made by the calling command."""
     for name in names_after(base):
         run = Run(root, name)
         if not run.store.exists("config.json") or is_own(run.command()):

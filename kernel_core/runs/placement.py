@@ -1,4 +1,4 @@
-"""Which GPUs of this host learn, sample and judge: from their number and the settings, and nothing else.
+"""Placement of learning, sampling and judging on this host's GPUs: by their number and the settings alone.
 
 | visible GPUs | learners  | sampler                                 | judges                         |
 |--------------|-----------|-----------------------------------------|--------------------------------|
@@ -29,15 +29,15 @@ SECONDS: dict[Role, float] = {"learn": 0.3, "sample": 2.2, "judge": 2.8}
 _MANY = 1 << 16
 
 
-class _Need(NamedTuple):
-    """How many GPUs a role must have, and how many it can use."""
+class _DeviceNeed(NamedTuple):
+    """Minimal and maximal number of GPUs of a role."""
 
     least: int
     most: int
 
 
 def placed(config: StageConfig, num_gpus: int) -> StageConfig:
-    """The settings of a stage with every role on GPUs of this host, of which `num_gpus` are visible.
+    """Return the settings of a stage with every role on GPUs of this host, of which `num_gpus` are visible.
 
     Unchanged where no role is on them. A `rollout.overlap` that was left out is off where a judge shares a
     GPU: sampling would disturb its clock. Raises `ConfigError` where GPUs are missing.
@@ -55,7 +55,7 @@ def placed(config: StageConfig, num_gpus: int) -> StageConfig:
 
 
 def plan_for(config: RolloutStageConfig, num_gpus: int) -> PlacementConfig:
-    """The GPUs of each role that is on this host's GPUs; other roles have none."""
+    """Return the GPUs of each role that is on this host's GPUs; other roles have none."""
     needs = _needs(config)
     plan = {role: gpus for role, gpus in config.placement.gpus.items() if gpus}
     _check_visible(plan, needs, num_gpus)
@@ -78,25 +78,29 @@ def plan_for(config: RolloutStageConfig, num_gpus: int) -> PlacementConfig:
     return PlacementConfig.model_validate({"cluster": config.placement.cluster, **plan})
 
 
-def _needs(config: RolloutStageConfig) -> dict[Role, _Need]:
-    """The roles of a stage that are on GPUs of this host, in the order in which they get them."""
-    needs: dict[Role, _Need] = {}
+def _needs(config: RolloutStageConfig) -> dict[Role, _DeviceNeed]:
+    """Return the roles of a stage that are on GPUs of this host, in the order of assignment."""
+    needs: dict[Role, _DeviceNeed] = {}
     if config.samples_on_gpu:
         if isinstance(config, TrainConfig):
-            needs["learn"] = _Need(config.num_learners, config.learners or _MANY)
+            needs["learn"] = _DeviceNeed(config.num_learners, config.learners or _MANY)
         if not isinstance(config, TrainConfig) or config.sampler.kind != "server":
-            needs["sample"] = _Need(1, 1)
+            needs["sample"] = _DeviceNeed(1, 1)
     if config.judges_on_gpu:
-        needs["judge"] = _Need(1, config.gym.workers)
+        needs["judge"] = _DeviceNeed(1, config.gym.workers)
     return needs
 
 
-def _too_few(pool: tuple[int, ...], needs: dict[Role, _Need]) -> bool:
+def _too_few(pool: tuple[int, ...], needs: dict[Role, _DeviceNeed]) -> bool:
     return sum(need.least for need in needs.values()) > len(pool)
 
 
-def _shared_out(pool: tuple[int, ...], needs: dict[Role, _Need], follows: bool) -> dict[str, tuple[int, ...]]:
-    """The pool, divided: what is over goes, one by one, to the role with the most seconds for each GPU.
+def _shared_out(
+    pool: tuple[int, ...], needs: dict[Role, _DeviceNeed], follows: bool
+) -> dict[str, tuple[int, ...]]:
+    """Divide the pool: each spare GPU goes to the role with the most seconds for each of its GPUs.
+
+    The sampler's seconds are the learners' if it `follows` them.
 
     The sampler's seconds are the learners' if it `follows` them.
     """
@@ -111,7 +115,7 @@ def _shared_out(pool: tuple[int, ...], needs: dict[Role, _Need], follows: bool) 
     return plan
 
 
-def _check_visible(named: dict[str, tuple[int, ...]], needs: dict[Role, _Need], num_gpus: int) -> None:
+def _check_visible(named: dict[str, tuple[int, ...]], needs: dict[Role, _DeviceNeed], num_gpus: int) -> None:
     missing = [f"placement.{role}={list(gpus)}" for role, gpus in named.items() if max(gpus) >= num_gpus]
     if (learn := needs.get("learn")) and learn.least > num_gpus:
         missing.append(f"learners={learn.least}")
@@ -123,7 +127,7 @@ def _check_visible(named: dict[str, tuple[int, ...]], needs: dict[Role, _Need], 
 
 
 def environment_with(gpus: tuple[int, ...]) -> dict[str, str]:
-    """This process's environment for one that sees these GPUs alone, numbered from 0 in this order."""
+    """Return this process's environment with only these GPUs visible, numbered from 0 in this order."""
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = shown.split(",") if shown else None
     chosen = [names[gpu] if names else str(gpu) for gpu in gpus]

@@ -1,4 +1,4 @@
-"""Which weights and which index a stage uses: from words in a config to folders."""
+"""Resolution of a stage's weights and index: from words in a config to folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernel_core.store import Store
 CHECKPOINTS, BEST = "checkpoints.jsonl", "checkpoints/best.json"
 COLD_START = "cold_start"
 UNTAUGHT = "@base"
-"""As a checkpoint: the model that the config names, also in a run that has a cold start of it."""
+"""Checkpoint value for the model that the config names, also in a run that has a cold start of it."""
 
 
 def needs_cold_start(config: TrainConfig) -> bool:
@@ -30,7 +30,7 @@ def needs_cold_start(config: TrainConfig) -> bool:
 
 
 def is_shipped(policy: PolicyConfig) -> bool:
-    """Whether it is the tiny policy under data/policy."""
+    """Return True for the tiny policy under data/policy."""
     return policy.kind == "torch" and policy.model == "shipped"
 
 
@@ -63,7 +63,7 @@ def check_cold_start(run: Run, config: TrainConfig) -> None:
 
 
 def _cold_started(run: Run) -> dict[str, Any] | None:
-    """The settings of the policy that the run's cold start began with; None for a run without one."""
+    """Return the settings of the policy that the run's cold start began with; None for a run without one."""
     record = run.stage("cold-start")
     if record is None or not run.store.child(COLD_START).exists():
         return None
@@ -72,7 +72,7 @@ def _cold_started(run: Run) -> dict[str, Any] | None:
 
 
 def _has_taught(run: Run, policy: PolicyConfig) -> bool:
-    """Whether the run has a whole cold start of this very policy."""
+    """Return True if the run has a complete cold start of this very policy."""
     if policy.kind not in ("torch", "tinker") or not run.store.child(COLD_START).sealed():
         return False
     begun = _cold_started(run)
@@ -80,7 +80,7 @@ def _has_taught(run: Run, policy: PolicyConfig) -> bool:
 
 
 def weights_to_train(run: Run, config: TrainConfig) -> str | None:
-    """The folder of weights that RL begins with, as `choose_weights` has it.
+    """Return the folder of weights that RL begins with, as `choose_weights` chooses it.
 
     Raises `NotFound` when the policy has to be taught first and was not.
     """
@@ -97,8 +97,8 @@ def _not_taught(run: Run, policy: PolicyConfig) -> NotFound:
 
 
 def choose_weights(run: Run, policy: PolicyConfig, checkpoint: str | None) -> str | None:
-    """The folder of weights to load: a checkpoint's, the run's cold start of this policy, or the shipped
-    policy's.
+    """Return the folder of weights to load: a checkpoint's, the run's cold start of this policy, or the
+    shipped policy's.
 
     None for a model that the config names itself.
 
@@ -116,8 +116,7 @@ def choose_weights(run: Run, policy: PolicyConfig, checkpoint: str | None) -> st
 
 
 def locate_checkpoint(root: str, words: str) -> str:
-    """The folder that `NAME`, `NAME@STEP`, `NAME@best` or a path means; the newest checkpoint of a run by
-    default.
+    """Return the folder of `NAME`, `NAME@STEP`, `NAME@best` or a path; by default a run's newest checkpoint.
 
     Raises `NotFound` for a run, step or folder that is not there.
     """
@@ -142,7 +141,7 @@ def locate_checkpoint(root: str, words: str) -> str:
 
 
 def locate_index(run: Run, checkpoint: str | None) -> Store | None:
-    """The run's own index, or else that of the run that the checkpoint is from; None if neither has one."""
+    """Return the run's own index, or else that of the checkpoint's run; None if neither has one."""
     candidates = [run.store]
     folder, is_a_runs, _ = (checkpoint or "").rpartition("/checkpoints/")
     if is_a_runs:
@@ -155,7 +154,7 @@ def locate_index(run: Run, checkpoint: str | None) -> Store | None:
 def folders_read(
     run: Run, policy: PolicyConfig, checkpoint: str | None, answers: str | None = None
 ) -> dict[str, Store]:
-    """The index and the weights that an evaluation reads, as far as there are folders; or its answers."""
+    """Return the folders that an evaluation reads, index and weights, or those of its answers."""
     if answers is not None:
         return {"answers": Store(answers)}
     index = locate_index(run, checkpoint)
@@ -165,12 +164,12 @@ def folders_read(
 
 
 def foundations(run: Run, config: TrainConfig) -> dict[str, Store]:
-    """What the run has of snapshot, index and the weights that learning begins with.
+    """Return the run's snapshot, index and initial weights, as far as it has them.
 
     Raises `ConfigError` where the run has a cold start that this training would leave out.
     """
     check_cold_start(run, config)
     has_cold_start = needs_cold_start(config) or run.store.child(COLD_START).sealed()
     names = ("snapshot", "index", *((COLD_START,) if has_cold_start else ()))
-    found = {name: run.store.child(name) for name in names}
-    return found | ({"shipped": Store(str(SHIPPED))} if is_shipped(config.policy) else {})
+    stores = {name: run.store.child(name) for name in names}
+    return stores | ({"shipped": Store(str(SHIPPED))} if is_shipped(config.policy) else {})

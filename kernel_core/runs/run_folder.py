@@ -47,7 +47,7 @@ Condition = Literal["running", "finished", "failed", "stopped", "dead"]
 
 
 class RunState(Record):
-    """What a run's owner last wrote about itself."""
+    """State of a run, written by its owner."""
 
     run: str
     flow: str
@@ -61,11 +61,11 @@ class RunState(Record):
     """Refreshed by the owner every few seconds: how other hosts tell that it lives."""
     message: str = ""
     flow_run: str | None = None
-    """Its id where flow runs are kept, to mark it as crashed when its process is dead."""
+    """Id of the flow run, to mark it as crashed when its process is dead."""
 
     @property
     def condition(self) -> Condition:
-        """The status, except that `running` without its process is `dead`."""
+        """Return the status, except that `running` without its process is `dead`."""
         if self.status != "running":
             return self.status
         if self.host == socket.gethostname():
@@ -75,7 +75,7 @@ class RunState(Record):
 
 
 class StageRecord(Record):
-    """With what a stage's output was made, and whether it is complete."""
+    """Inputs and status of a stage's output."""
 
     stage: str
     status: Literal["begun", "done"]
@@ -102,7 +102,10 @@ class Run:
         self.store = Store(f"{self.root}/{name}")
 
     def state(self) -> RunState | None:
-        """What its owner last wrote; None before any did. Raises `Corrupt` where that is not a state."""
+        """Return the state that its owner wrote last; None before the first.
+
+        Raises `Corrupt` where that is not a state.
+        """
         if not self.store.exists("state.json"):
             return None
         try:
@@ -113,7 +116,7 @@ class Run:
             ) from error
 
     def command(self) -> dict[str, Any]:
-        """The flow and parameters that made it: `{"flow": …, "parameters": …}`."""
+        """Return the flow and parameters that made it: `{"flow": …, "parameters": …}`."""
         if not self.store.exists("config.json"):
             raise NotFound(f"no run {self.name!r} under {self.root}; `dojo runs list` shows what is there")
         command: dict[str, Any] = self.store.read_json("config.json")
@@ -131,7 +134,7 @@ class Run:
         return begun[-1] if begun else ""
 
     def stage(self, name: str) -> StageRecord | None:
-        """The record of one stage; None if it was never begun."""
+        """Return the record of one stage; None if it was never begun."""
         if not self.store.exists(f"stages/{name}.json"):
             return None
         return StageRecord.model_validate(self.store.read_json(f"stages/{name}.json"))
@@ -227,7 +230,7 @@ class Owner:
 
 
 def list_runs(root: str) -> list[Run]:
-    """Every run under a root, the one that was active last first, and those of unreadable state last."""
+    """List every run under a root, the most recently active first, and those of unreadable state last."""
     store = Store(root)
     names = filter(NAME.fullmatch, store.names())
     runs = [Run(root, name) for name in names if store.exists(f"{name}/state.json")]
@@ -243,7 +246,7 @@ def list_runs(root: str) -> list[Run]:
 
 
 def find_run(root: str, name: str) -> Run:
-    """The run of that name, or `NotFound` naming the nearest one."""
+    """Return the run of that name; raise `NotFound` naming the nearest one."""
     run = Run(root, name)
     if run.store.exists("config.json"):
         return run
@@ -269,5 +272,5 @@ def _now() -> datetime.datetime:
 
 
 def stamp() -> str:
-    """The time now, as records carry it: ISO 8601, UTC, milliseconds."""
+    """Return the time now in the form of records: ISO 8601, UTC, milliseconds."""
     return _now().isoformat(timespec="milliseconds")

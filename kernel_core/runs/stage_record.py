@@ -1,4 +1,4 @@
-"""One stage's work in a run: done already, to go on with, or refused because it was begun otherwise.
+"""Record of one stage's work in a run: done already, to resume, or refused because of other settings.
 
 `stages/NAME.json` in the run's folder records with which settings, inputs and code a stage's output was
 made. A stage with a record that says `done`, with the same settings and inputs, is not run again. A stage
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class StageWork:
-    """A stage in progress: where its output goes and whether it is there already."""
+    """Stage in progress: the store for its output, and whether it is complete already."""
 
     def __init__(self, store: Store, *, done: bool) -> None:
         self.store = store
@@ -47,7 +47,8 @@ def working_on(
     may_change: tuple[str, ...] = (),
     follows_inputs: bool = False,
 ) -> Iterator[StageWork]:
-    """A stage's work: `.done` says whether any is left; leaving without an error marks it done.
+    """Lock and record a stage's work: `.done` says whether any is left; leaving without an error marks it
+    done.
 
     `folder` under the run is where its output goes ("" for the run's own folder). `may_change` names
     settings that say how far to go and not what is made; `follows_inputs` lets other inputs be worked in
@@ -55,22 +56,22 @@ def working_on(
     with other settings or inputs, or if another process of this host is at it.
     """
     output = run.store.child(folder) if folder else run.store
-    wanted = canonical(config)
+    requested = canonical(config)
     with _locked(run, stage):
         earlier = run.stage(stage) if output.exists() else None
         if earlier is not None:
             expected = earlier.inputs if follows_inputs else inputs
-            _refuse_differences(run, earlier, wanted, expected, output, may_change)
+            _refuse_differences(run, earlier, requested, expected, output, may_change)
             if earlier.code != code_version():
                 log.warning("%s of %s was begun by other code; going on with it", stage, run.name)
-            if earlier.status == "done" and earlier.config == wanted and earlier.inputs == dict(inputs):
+            if earlier.status == "done" and earlier.config == requested and earlier.inputs == dict(inputs):
                 log.info("%s: done already, in %s", stage, output.root)
                 yield StageWork(output, done=True)
                 return
         begun = StageRecord(
             stage=stage,
             status="begun",
-            config=wanted,
+            config=requested,
             inputs=dict(inputs),
             code=code_version(),
             begun_at=earlier.begun_at if earlier is not None else stamp(),
@@ -112,7 +113,7 @@ def canonical(config: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _locked(run: Run, stage: str) -> Iterator[None]:
-    """A lock that the system releases when its holder dies and that children do not inherit.
+    """Hold a lock that the system releases when its holder dies and that children do not inherit.
 
     Only a local root has one; elsewhere the run's state file is the only guard.
     """
@@ -133,19 +134,19 @@ def _locked(run: Run, stage: str) -> Iterator[None]:
 
 
 def resuming(run: Run) -> str:
-    """The command that goes on with a run."""
+    """Return the command that resumes a run."""
     return f"dojo runs resume {run.name}{'' if run.root == 'runs' else f' --root {run.root}'}"
 
 
 def _refuse_differences(
     run: Run,
     earlier: StageRecord,
-    wanted: Mapping[str, Any],
+    requested: Mapping[str, Any],
     inputs: Mapping[str, str],
     output: Store,
     may_change: tuple[str, ...],
 ) -> None:
-    was, now = flat(earlier.config), flat(wanted)
+    was, now = flat(earlier.config), flat(requested)
     changed = [
         f"{key} = {was.get(key)!r}, now {now.get(key)!r}"
         for key in sorted(was.keys() | now.keys())
@@ -166,7 +167,9 @@ def _refuse_differences(
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings by dotted name."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for key, value in values.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
+        flattened |= (
+            flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        )
+    return flattened

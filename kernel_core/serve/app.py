@@ -24,7 +24,7 @@ from kernel_core.serve.messages import Health, JudgeCall, Judged, Refusal
 from kernel_core.serve.openenv import Environment, Episodes, answer, schema
 
 RETRY_AFTER_S = 1
-"""A client that was refused for lack of room asks again after this time."""
+"""Delay after which a client that was refused for lack of room retries."""
 
 
 class WrongKey(DojoError):
@@ -34,7 +34,7 @@ class WrongKey(DojoError):
 def create_app(
     dispatcher: Dispatcher, keys: Keys, source: EpisodeSource | None, *, only_known: bool = False
 ) -> FastAPI:
-    """The service. Without a `source` of episodes there is no OpenEnv interface.
+    """Create the service. Without a `source` of episodes there is no OpenEnv interface.
 
     With `only_known`, calls may name no other problem than those of the `source`.
     """
@@ -90,12 +90,12 @@ def create_app(
 
 
 async def _call_in(request: Request) -> JudgeCall:
-    """The call in a JSON body, whatever its content type says: curl's `-d` names that of a form."""
+    """Read the call in a JSON body, whatever its content type: curl's `-d` sends that of a form."""
     try:
         return JudgeCall.model_validate_json(await request.body())
     except ValidationError as error:
         raise RequestValidationError(
-            [one | {"loc": ("body", *one["loc"])} for one in error.errors()]
+            [detail | {"loc": ("body", *detail["loc"])} for detail in error.errors()]
         ) from error
 
 
@@ -148,7 +148,7 @@ def _add_openenv(
 
 
 async def _converse(socket: WebSocket, environment: Environment) -> None:
-    """One session of OpenEnv. An invalid message is answered with an error, and the session goes on."""
+    """Run one session of OpenEnv. An invalid message is answered with an error, and the session goes on."""
     try:
         while True:
             try:
@@ -168,7 +168,7 @@ async def _converse(socket: WebSocket, environment: Environment) -> None:
 
 
 async def _patiently(dispatcher: Dispatcher, client: str, id: str, request: JudgeRequest) -> Evaluation:
-    """A judgement for a session, which waits for room: its protocol has no word for a later attempt."""
+    """Judge for a session, and wait for room: its protocol has no word for a later attempt."""
     while True:
         try:
             return await dispatcher.judge(client, id, request)
@@ -187,7 +187,7 @@ def _health(dispatcher: Dispatcher) -> Health:
         gym_version=gym.version,
         device=gym.config.device,
         judges=gym.places,
-        taken_out=tuple(one.model_dump() for one in gym.taken_out),
+        taken_out=tuple(judge.model_dump() for judge in gym.taken_out),
         in_work=dispatcher.num_in_work,
         capacity=dispatcher.capacity,
     )

@@ -1,4 +1,4 @@
-"""A gym that is a judge service elsewhere: the client of `dojo serve`."""
+"""Gym that is a judge service elsewhere: the client of `dojo serve`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from kernel_core.records import Evaluation, NotJudged
 from kernel_core.serve.messages import Health, JudgeCall, Judged, Refusal, call_of
 
 _READ_TIMEOUT_S = 120.0
-"""A longer judgement is asked for again under the same id, which joins the one under way."""
+"""Timeout of one read; a longer judgement is requested again under the same id and joins the one under
+way."""
 _PAUSE_S = 0.5
 _AGAIN = (429, 502, 503, 504)
 
@@ -45,10 +46,10 @@ class JudgeClient:
     @property
     def taken_out(self) -> tuple[TakenOut, ...]:
         """Judges of the service that get no more candidates."""
-        return tuple(TakenOut.model_validate(one) for one in self.health().taken_out)
+        return tuple(TakenOut.model_validate(entry) for entry in self.health().taken_out)
 
     def health(self) -> Health:
-        """The state of the service. Raises `GymUnavailable` when it cannot be reached."""
+        """Return the state of the service. Raises `GymUnavailable` when it cannot be reached."""
         try:
             return Health.model_validate_json(self._http.get("/health").content)
         except (httpx.HTTPError, ValueError) as error:
@@ -82,7 +83,7 @@ class JudgeClient:
         self.close()
 
     def ask(self, call: JudgeCall) -> Evaluation:
-        """The evaluation of one call. The same call may be asked again, and is judged once."""
+        """Judge one call. The same call may be asked again, and is judged once."""
         body = call.model_dump_json()
         give_up = time.monotonic() + self._patience_s
         while True:
@@ -111,7 +112,7 @@ class JudgeClient:
 
 
 def _error_of(answer: httpx.Response) -> DojoError:
-    """The service's error as one of ours."""
+    """Return the service's error as one of ours."""
     try:
         refusal = Refusal.model_validate_json(answer.content)
     except ValueError:

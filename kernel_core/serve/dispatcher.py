@@ -24,16 +24,16 @@ _ANSWERS_KEPT = 20_000
 
 
 class Busy(DojoError):
-    """No room for another call now. The client asks again later."""
+    """No room for another call now; the client retries later."""
 
     def __init__(self, message: str, *, own_share: bool) -> None:
         super().__init__(message)
         self.own_share = own_share
-        """Whether the client's own calls fill the room that it may take."""
+        """True if the client's own calls fill its share of the room."""
 
 
 class Conflict(DojoError):
-    """An id that was used for another call."""
+    """Id already used for another call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Dispatcher:
         return self._in_work.total()
 
     async def judge(self, client: str, id: str, request: JudgeRequest) -> Evaluation:
-        """The evaluation of a call, judged once for each client and id.
+        """Judge a call, once for each client and id.
 
         Raises `Busy` without room, `Conflict` for a used id, and what the pool raises. A fault of ours is
         forgotten, so that the same id can be tried again.

@@ -16,7 +16,7 @@ LEAST_CHARACTERS = 16
 
 
 class Keys:
-    """The clients of a service and their keys, of which only hashes are held."""
+    """Clients of a service with the hashes of their keys."""
 
     def __init__(self, keys: Mapping[str, str]) -> None:
         for name, key in keys.items():
@@ -27,11 +27,11 @@ class Keys:
             raise ConfigError("two clients have the same key; give each its own")
 
     def share_of(self, capacity: int) -> int:
-        """The calls that one client may have in work: all where it is alone, else half."""
+        """Return the calls that one client may have in work: all where it is alone, else half."""
         return capacity if len(self._digests) == 1 else -(-capacity // 2)
 
     def client_of(self, authorization: str | None) -> str | None:
-        """The client's name by its `Authorization` header; None for a wrong key.
+        """Return the client's name by its `Authorization` header; None for a wrong key.
 
         `Bearer KEY` is the usual form. `Basic` with the key as the password serves clients that only take a
         URL, such as OpenEnv's: `ws://any:KEY@host`. The time taken tells nothing about the keys.

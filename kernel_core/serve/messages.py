@@ -44,7 +44,10 @@ class JudgeCall(Record):
         return self
 
     def request(self) -> JudgeRequest:
-        """The request for the pool. Raises `CallerError` for a text that is no problem or an unknown size."""
+        """Build the request for the pool.
+
+        Raises `CallerError` for a text that is no problem or an unknown size.
+        """
         problem = at_precision(parse_problem(self.problem, id=self.problem_id, suite="call"), self.precision)
         if self.cpu_sizes:
             sizes = {**problem.cpu_constants, **self.cpu_sizes}
@@ -70,7 +73,7 @@ class JudgeCall(Record):
 
 
 def call_of(request: JudgeRequest, id: str) -> JudgeCall:
-    """The call that makes a service judge this request."""
+    """Build the call that makes a service judge this request."""
     candidate = request.candidate
     is_kernel = isinstance(candidate, Candidate)
     return JudgeCall(

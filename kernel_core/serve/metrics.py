@@ -31,5 +31,5 @@ class Metrics:
         )
 
     def text(self) -> bytes:
-        """All figures."""
+        """Return all figures as text."""
         return generate_latest(self._registry)

@@ -59,7 +59,7 @@ class State(BaseModel):
     done: bool = False
 
 
-class Step(BaseModel):
+class EpisodeStep(BaseModel):
     """The answer to reset and step."""
 
     observation: Observation
@@ -78,7 +78,7 @@ class Environment:
 
     async def reset(
         self, seed: int | None = None, episode_id: str | None = None, problem_id: str | None = None
-    ) -> Step:
+    ) -> EpisodeStep:
         """Begin an episode. `seed` chooses the problem where `problem_id` names none."""
         self._id = episode_id or uuid.uuid4().hex
         self._episode = self._source.begin(problem_id or self._source.draw(seed), judge_seed=seed)
@@ -87,9 +87,9 @@ class Environment:
             problem_id=self._episode.problem.id,
             metadata={"episode_id": self._id},
         )
-        return Step(observation=observation)
+        return EpisodeStep(observation=observation)
 
-    async def step(self, action: Action) -> Step:
+    async def step(self, action: Action) -> EpisodeStep:
         """Judge an answer."""
         episode = self._episode
         if episode is None or episode.done:
@@ -106,10 +106,10 @@ class Environment:
             predicted_speedup=evaluation.predicted_speedup,
             metadata={"episode_id": self._id, "terms": episode.terms()[-1].model_dump()},
         )
-        return Step(observation=observation, reward=reward, done=episode.done)
+        return EpisodeStep(observation=observation, reward=reward, done=episode.done)
 
     def state(self) -> State:
-        """The state of the episode under way."""
+        """Return the state of the episode under way."""
         episode = self._episode
         if episode is None:
             return State()
@@ -129,7 +129,7 @@ class Episodes:
         self._make = make
         self._environments: OrderedDict[tuple[str, str], Environment] = OrderedDict()
 
-    async def reset(self, client: str, body: dict[str, Any]) -> Step:
+    async def reset(self, client: str, body: dict[str, Any]) -> EpisodeStep:
         """Begin an episode; its id is in the observation's metadata."""
         environment = self._make(client)
         step = await environment.reset(**_known(body))
@@ -138,12 +138,12 @@ class Episodes:
             self._environments.popitem(last=False)
         return step
 
-    async def step(self, client: str, body: dict[str, Any]) -> Step:
+    async def step(self, client: str, body: dict[str, Any]) -> EpisodeStep:
         """Judge the answer `action` of the episode `episode_id`."""
         return await self._of(client, body.get("episode_id")).step(_action(body.get("action")))
 
     def state(self, client: str, episode_id: str | None) -> State:
-        """The state of an episode."""
+        """Return the state of an episode."""
         return self._of(client, episode_id).state()
 
     def _of(self, client: str, episode_id: Any) -> Environment:
@@ -154,7 +154,7 @@ class Episodes:
 
 
 async def answer(environment: Environment, message: Any) -> dict[str, Any] | None:
-    """The answer to one WebSocket message; None to `close`. Raises `CallerError` for an invalid one."""
+    """Answer one WebSocket message; None to `close`. Raises `CallerError` for an invalid one."""
     kind = message.get("type") if isinstance(message, dict) else None
     match kind:
         case "reset":
@@ -171,7 +171,7 @@ async def answer(environment: Environment, message: Any) -> dict[str, Any] | Non
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schemas of actions, observations and states."""
+    """Return the JSON schemas of actions, observations and states."""
     return {
         "action": Action.model_json_schema(),
         "observation": Observation.model_json_schema(),
@@ -180,7 +180,7 @@ def schema() -> dict[str, Any]:
 
 
 def _known(data: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of reset that are known here; OpenEnv's clients may send others."""
+    """Return the arguments of reset that are known here; OpenEnv's clients may send others."""
     return {name: data[name] for name in ("seed", "episode_id", "problem_id") if data.get(name) is not None}
 
 

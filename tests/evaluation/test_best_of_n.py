@@ -8,7 +8,7 @@ import pytest
 from kernel_core.config import BestOfNConfig, GymConfig, ProblemsConfig, RolloutConfig
 from kernel_core.dialogue.answers import KeptAnswers
 from kernel_core.dialogue.prompt import format_completion
-from kernel_core.dialogue.turns import Completion, Group, Trajectory, Turn
+from kernel_core.dialogue.turns import Completion, Trajectory, TrajectoryGroup, Turn
 from kernel_core.errors import ConfigError
 from kernel_core.evaluation.best_of_n import best_of_n, load_selection
 from kernel_core.evaluation.winners import FRESH_DRAWS, rank, select
@@ -142,7 +142,7 @@ def test_a_candidate_that_fails_the_second_judgement_is_rejected_and_the_next_on
         turn_of(source, trajectory=trajectory).model_copy(update={"evaluation": evaluation})
         for trajectory, (source, evaluation) in enumerate([(lucky, record), (good, first)])
     ]
-    group = Group(
+    group = TrajectoryGroup(
         problem_id=problem.id,
         trajectories=tuple(Trajectory(problem_id=problem.id, turns=(turn,)) for turn in turns),
     )

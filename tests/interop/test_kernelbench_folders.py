@@ -9,7 +9,7 @@ import pytest
 
 from kernel_core.errors import ConfigError, Corrupt, NotFound
 from kernel_core.interop.kernelbench import (
-    Claim,
+    ClaimedResult,
     SampleKey,
     number_of,
     read_kernels,
@@ -99,7 +99,7 @@ def test_results_are_written_as_kernelbench_writes_them_and_read_as_claims(tmp_p
 def test_results_with_one_sample_a_problem_are_read_as_well(tmp_path: Path) -> None:
     file = tmp_path / "eval_results.json"
     file.write_text(json.dumps({"7": {"compiled": True, "correctness": True, "runtime": 1.5}}))
-    claim = Claim(sample=0, compiled=True, correctness=True, runtime_ms=1.5, metadata={})
+    claim = ClaimedResult(sample=0, compiled=True, correctness=True, runtime_ms=1.5, metadata={})
     assert read_results(file) == {7: [claim]}
 
 

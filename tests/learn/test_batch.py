@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from kernel_core.learn.batch import Row, collate, plan_batches
+from kernel_core.learn.batch import TokenRow, collate, plan_batches
 from kernel_core.learn.loss import token_logprobs
 
 
@@ -33,7 +33,7 @@ def tiny_model(seed=0):
 def random_rows(count, seed=0):
     rng = np.random.default_rng(seed)
     return [
-        Row(
+        TokenRow(
             prompt_ids=rng.integers(1, 37, rng.integers(2, 12)).astype(np.int32),
             answer_ids=rng.integers(1, 37, rng.integers(1, 9)).astype(np.int32),
             advantage=float(rng.normal()),
@@ -44,7 +44,7 @@ def random_rows(count, seed=0):
 
 
 def test_targets_and_masks_name_exactly_the_answers():
-    rows = [Row(ids(1, 2, 3), ids(4, 5)), Row(ids(6, 7), ids(8))]
+    rows = [TokenRow(ids(1, 2, 3), ids(4, 5)), TokenRow(ids(6, 7), ids(8))]
     batch = collate(rows, pad_id=0, device="cpu")
     assert batch.ids_B_T.tolist() == [[1, 2, 3, 4, 5], [6, 7, 8, 0, 0]]
     assert batch.targets_B_C.tolist() == [[3, 4, 5], [8, 0, 0]]
@@ -53,8 +53,8 @@ def test_targets_and_masks_name_exactly_the_answers():
 
 
 def test_the_samplers_logprobs_stand_beside_their_tokens():
-    row = Row(ids(1, 2), ids(3, 4), sampler_logprobs=np.array([-1.0, -2.0], np.float32))
-    batch = collate([row, Row(ids(1), ids(2))], pad_id=0, device="cpu")
+    row = TokenRow(ids(1, 2), ids(3, 4), sampler_logprobs=np.array([-1.0, -2.0], np.float32))
+    batch = collate([row, TokenRow(ids(1), ids(2))], pad_id=0, device="cpu")
     assert batch.sampler_logprobs_B_C.tolist() == [[0, -1, -2], [0, 0, 0]]
 
 

@@ -9,7 +9,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, Qwen3Config
 
 from kernel_core.learn import chunked_logits as head
-from kernel_core.learn.batch import Row, collate
+from kernel_core.learn.batch import TokenRow, collate
 from kernel_core.learn.distributed.data_parallel import shard
 from kernel_core.learn.loss import token_logprobs
 
@@ -35,7 +35,7 @@ def batch():
     rng = np.random.default_rng(0)
     lengths = [(5, 9), (12, 3), (7, 1)]
     return collate(
-        [Row(*(rng.integers(3, 300, n).astype(np.int32) for n in pair)) for pair in lengths], 0, "cpu"
+        [TokenRow(*(rng.integers(3, 300, n).astype(np.int32) for n in pair)) for pair in lengths], 0, "cpu"
     )
 
 

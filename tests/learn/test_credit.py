@@ -5,7 +5,7 @@ import pytest
 
 from kernel_core.config import RewardWeights, TrainConfig
 from kernel_core.dialogue.rollout import Rollouts
-from kernel_core.dialogue.turns import Completion, Group, Trajectory, Turn
+from kernel_core.dialogue.turns import Completion, Trajectory, TrajectoryGroup, Turn
 from kernel_core.learn.credit import grade, paid_rewards, rows_of, varies
 from kernel_core.policy.protocol import Sample
 from kernel_core.records import Candidate, Evaluation, Provenance, Verdict
@@ -47,7 +47,7 @@ def conversation(*verdicts, trajectory=0, repeats=()):
 
 
 def group(*conversations):
-    return Group(problem_id="p", trajectories=conversations)
+    return TrajectoryGroup(problem_id="p", trajectories=conversations)
 
 
 def sampled(one):

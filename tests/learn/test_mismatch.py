@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_core.config import MismatchConfig
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.mismatch import correct
 
 ALL_OFF = MismatchConfig()
@@ -20,7 +20,7 @@ def rows_with(*ratios_of_rows, conversations=None):
     for index, ratios in enumerate(ratios_of_rows):
         sampler = np.full(len(ratios), math.log(0.5), np.float32)
         rows.append(
-            Row(
+            TokenRow(
                 np.array([1], np.int32),
                 np.arange(len(ratios), dtype=np.int32),
                 advantage=1.0,
@@ -77,14 +77,14 @@ def test_importance_weights_correct_the_expectation_under_the_wrong_sampler():
 
 def test_what_was_rejected_before_stays_rejected_and_is_not_counted_again():
     rows, ours = rows_with([5.0])
-    rows = [Row(row.prompt_ids, row.answer_ids, 1.0, row.sampler_logprobs, kept=False) for row in rows]
+    rows = [TokenRow(row.prompt_ids, row.answer_ids, 1.0, row.sampler_logprobs, kept=False) for row in rows]
     result = correct(rows, ours, MismatchConfig(band=0.1))
     assert (result.rows[0].kept, result.num_rejected) == (False, 0)
     assert result.worst_mean == pytest.approx(math.log(5), rel=1e-5)
 
 
 def test_answers_that_nobody_sampled_are_left_alone():
-    row = Row(np.array([1], np.int32), np.array([2], np.int32))
+    row = TokenRow(np.array([1], np.int32), np.array([2], np.int32))
     result = correct([row], [np.array([-3.0], np.float32)], MismatchConfig(band=1e-3, importance_cap=2.0))
     assert result.rows[0].kept
     assert result.rows[0].importance == pytest.approx([1.0])

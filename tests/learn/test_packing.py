@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, Qwen2Co
 
 from kernel_core.learn import answer_loss
 from kernel_core.learn.answer_loss import has_plain_head, packed_loss
-from kernel_core.learn.batch import Row, collate
+from kernel_core.learn.batch import TokenRow, collate
 from kernel_core.learn.decoder_layers import computed_again
 from kernel_core.learn.packing import can_pack, pack, packed_attention, plan_packs
 
@@ -33,7 +33,7 @@ def model_of(kind, **changes):
 def rows():
     rng = np.random.default_rng(0)
     lengths = [(5, 9), (12, 3), (7, 1), (1, 4)]
-    return [Row(*(rng.integers(3, 300, n).astype(np.int32) for n in pair)) for pair in lengths]
+    return [TokenRow(*(rng.integers(3, 300, n).astype(np.int32) for n in pair)) for pair in lengths]
 
 
 def gradients_of(model, loss):

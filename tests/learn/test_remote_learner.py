@@ -11,7 +11,7 @@ from remote_in_torch import RemoteInTorch
 from kernel_core.config import ColdStartConfig, MismatchConfig, PolicyConfig, TrainConfig
 from kernel_core.config.model_kind import is_pretrained
 from kernel_core.errors import ConfigError, SourceUnavailable, StaleWeights
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.cold_start.updater import open_updater
 from kernel_core.learn.learner import open_learner
 from kernel_core.learn.loop import Trainer
@@ -24,7 +24,7 @@ from kernel_core.progress import silent
 from kernel_core.store import Store
 
 ROWS = [
-    Row(
+    TokenRow(
         np.arange(3, 9 + i, dtype=np.int32),
         np.arange(20, 26 + 2 * i, dtype=np.int32),
         advantage=(-1.0) ** i * (0.5 + i),

@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM
 from kernel_core.learn.step_memory import (
     GIB,
     QWEN,
-    Shape,
-    Work,
+    DecoderShape,
+    StepWork,
     by_phase,
     cache_of_row,
     kept_by_layer,
@@ -23,9 +23,9 @@ from kernel_core.learn.step_memory import (
 )
 from kernel_core.learn.update import new_optimiser
 
-TINY = Shape(64, 3, 4, 2, 160, 500, tied=True, head_dim=16)
+TINY = DecoderShape(64, 3, 4, 2, 160, 500, tied=True, head_dim=16)
 ROWS, TOKENS = 2, 128
-WORK = Work(minibatch_tokens=ROWS * TOKENS, row_tokens=TOKENS, answer_tokens=32, compute_bytes=4)
+WORK = StepWork(minibatch_tokens=ROWS * TOKENS, row_tokens=TOKENS, answer_tokens=32, compute_bytes=4)
 
 
 def model_of(shape):
@@ -79,19 +79,19 @@ def test_a_layer_keeps_about_the_computed_bytes_for_its_backward_pass():
 
 
 def test_shards_divide_and_the_sampler_stays_whole():
-    one, four = (by_phase(QWEN["3B"], Work(n))["update"] for n in (1, 4))
+    one, four = (by_phase(QWEN["3B"], StepWork(n))["update"] for n in (1, 4))
     for part in ("weights", "moments", "gradients"):
         assert four[part] == pytest.approx(one[part] / 4, abs=4)
     assert four["sampler"] == 2 * QWEN["3B"].total and one["sampler"] == 0
 
 
 def test_fewer_conversations_at_once_make_room():
-    shape, work = QWEN["14B"], Work(2, lora_rank=32)
+    shape, work = QWEN["14B"], StepWork(2, lora_rank=32)
     assert peak(shape, work)[0] == "sample" and peak(shape, work)[1] > 79 * GIB
     rows = rows_that_fit(shape, work, 79 * GIB)
     assert 0 < rows < work.sampled_rows
-    assert sum(by_phase(shape, Work(2, 32, sampled_rows=rows))["sample"].values()) < 79 * GIB
-    assert rows_that_fit(QWEN["32B"], Work(1), 79 * GIB) == 0
+    assert sum(by_phase(shape, StepWork(2, 32, sampled_rows=rows))["sample"].values()) < 79 * GIB
+    assert rows_that_fit(QWEN["32B"], StepWork(1), 79 * GIB) == 0
 
 
 def test_the_page_has_the_table_that_the_script_prints(monkeypatch, capsys):

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, Qwen3Config
 
 from kernel_core.config import MismatchConfig, PolicyConfig, RolloutConfig, SamplingConfig, TrainConfig
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.reference import HeldModel, hold
 from kernel_core.learn.update import new_optimiser, update, usual_norm
 from kernel_core.policy.tiny_model import new_policy
@@ -33,7 +33,7 @@ def sampled_rows(policy, advantages, temperature=0.8):
     prompts = [[{"role": "user", "content": f"kernel {i}"}] for i in range(len(advantages))]
     samples = policy.sample(prompts, temperature=temperature, max_new_tokens=16, seed=5)
     return [
-        Row(sample.prompt_ids, sample.token_ids, advantage, sample.logprobs)
+        TokenRow(sample.prompt_ids, sample.token_ids, advantage, sample.logprobs)
         for sample, advantage in zip(samples, advantages, strict=True)
     ]
 

@@ -20,7 +20,7 @@ from tiny_policy import CONFIG, PROMPTS, SETTINGS, TEXTS
 
 from kernel_core.config import TrainConfig
 from kernel_core.errors import ConfigError, WorkersLost
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.learner import open_learner
 from kernel_core.places.ray_places import reserved_on
 from kernel_core.policy.publish import Publisher
@@ -77,7 +77,7 @@ def all_gone(words):
 def rows_of(samples):
     advantages = np.linspace(-1, 2, len(samples)).tolist()
     return [
-        Row(sample.prompt_ids, sample.token_ids, advantage, sample.logprobs)
+        TokenRow(sample.prompt_ids, sample.token_ids, advantage, sample.logprobs)
         for sample, advantage in zip(samples, advantages, strict=True)
     ]
 

@@ -23,17 +23,17 @@ _SHOWN = 5
 """Lines that are left out are named one by one up to so many."""
 
 
-class _Message(BaseModel):
+class _ChatMessage(BaseModel):
     role: Literal["system", "user", "assistant"]
     content: str = Field(min_length=1)
 
 
 class _Transcript(BaseModel):
-    messages: tuple[_Message, ...]
+    messages: tuple[_ChatMessage, ...]
 
 
 def read_transcripts(paths: Sequence[str]) -> list[Conversation]:
-    """The conversations of some files (local, or any fsspec URI), in their order.
+    """Read the conversations of some files (local, or any fsspec URI), in their order.
 
     Lines that are no conversation are left out and named. Raises `NotFound` for a file that is not there, and
     `ConfigError` when nothing is left.
@@ -61,7 +61,7 @@ def read_transcripts(paths: Sequence[str]) -> list[Conversation]:
 
 
 def transcripts_digest(paths: Sequence[str]) -> str:
-    """A digest of the content of the files."""
+    """Return a digest of the content of the files."""
     return hashlib.sha256(b"".join(hashlib.sha256(_read(path)).digest() for path in paths)).hexdigest()
 
 

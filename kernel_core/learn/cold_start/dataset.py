@@ -1,4 +1,4 @@
-"""What the cold start imitates: conversations made from a snapshot, in exactly the form of a rollout.
+"""Training conversations of the cold start: made from a snapshot, in exactly the form of a rollout.
 
 A first turn asks for a kernel and answers with one of the corpus: good ones, but by `mistake_share`,
 `naive_share` and `lazy_share` also faulty, slow and lazy ones, as a realistic corpus has them. A second turn
@@ -49,7 +49,7 @@ FASTER_SHARE = 1 / 3
 Where the corpus has no such kernel, all look back on a fault.
 """
 CHARS_PER_TOKEN = 2.7
-"""For kernels under a tokenizer made for them; for prompt budgets before there is a tokenizer."""
+"""Measured on kernels under a tokenizer made for them; sizes prompt budgets before there is a tokenizer."""
 
 Kind = Literal["first", "repair", "faster", "given"]
 Grades = Literal["mistakes", "naive", "lazy", "good"]
@@ -57,19 +57,19 @@ Item = TypeVar("Item")
 
 
 class Conversation(Record):
-    """A prompt as chat messages, and the answer that is taught for it."""
+    """Prompt as chat messages, and the target answer."""
 
     problem_id: str
     kind: Kind
     grade: str
-    """The kernel in the answer: `naive`, `fused`, `tuned` or `mistake:FAULT`; empty if unknown."""
+    """Grade of the kernel in the answer: `naive`, `fused`, `tuned` or `mistake:FAULT`; empty if unknown."""
     messages: tuple[dict[str, str], ...]
     answer: str
 
 
 @dataclass(frozen=True, slots=True)
-class _Reference:
-    """A problem of the corpus and its kernels by grade."""
+class _ReferenceExemplars:
+    """Problem of the corpus with its kernels by grade."""
 
     problem: Problem
     mistakes: tuple[Exemplar, ...]
@@ -78,17 +78,17 @@ class _Reference:
     good: tuple[Exemplar, ...]
 
     def of(self, grades: Grades) -> tuple[Exemplar, ...]:
-        """The kernels of some grades."""
+        """Return the kernels of some grades."""
         return {"mistakes": self.mistakes, "naive": self.naive, "lazy": self.lazy, "good": self.good}[grades]
 
 
-_Choice = tuple[_Reference, Exemplar | None]
-"""What a conversation is about, and the earlier kernel of a second turn."""
+_Choice = tuple[_ReferenceExemplars, Exemplar | None]
+"""Subject of a conversation, and the earlier kernel of a second turn."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
-    """A conversation before its prompt is written."""
+class _ConversationDraft:
+    """Conversation without its prompt."""
 
     kind: Kind
     problem: Problem
@@ -136,8 +136,8 @@ def build_conversations(
     return conversations
 
 
-def _references(exemplars: Sequence[Exemplar]) -> list[_Reference]:
-    """The train exemplars in Triton by what they compute, in the order of the snapshot."""
+def _references(exemplars: Sequence[Exemplar]) -> list[_ReferenceExemplars]:
+    """Group the train exemplars in Triton by their computation, in the order of the snapshot."""
     by_hash: dict[str, list[Exemplar]] = defaultdict(list)
     for exemplar in exemplars:
         if exemplar.split == "train" and exemplar.language == "triton" and exemplar.entry_point == "Model":
@@ -149,23 +149,27 @@ def _references(exemplars: Sequence[Exemplar]) -> list[_Reference]:
     return [_reference(members) for members in by_hash.values()]
 
 
-def _reference(members: Sequence[Exemplar]) -> _Reference:
+def _reference(members: Sequence[Exemplar]) -> _ReferenceExemplars:
     first = members[0]
     sizes = f"# cpu: {first.cpu_sizes}\n" if first.cpu_sizes else ""
     name = f"{first.family or 'corpus'}-{sha256_text(first.reference_code)[:12]}"
     problem = parse_problem(
         sizes + first.reference_code, id=f"{first.source}/{name}", suite=first.source, family=first.family
     )
-    mistakes = tuple(one for one in members if one.grade.startswith("mistake"))
-    naive, lazy = (tuple(one for one in members if one.grade == grade) for grade in ("naive", "lazy"))
-    good = tuple(
-        one for one in members if one not in (*mistakes, *naive, *lazy) and one.claimed_correct is not False
+    mistakes = tuple(exemplar for exemplar in members if exemplar.grade.startswith("mistake"))
+    naive, lazy = (
+        tuple(exemplar for exemplar in members if exemplar.grade == grade) for grade in ("naive", "lazy")
     )
-    return _Reference(problem, mistakes, naive, lazy, good)
+    good = tuple(
+        exemplar
+        for exemplar in members
+        if exemplar not in (*mistakes, *naive, *lazy) and exemplar.claimed_correct is not False
+    )
+    return _ReferenceExemplars(problem, mistakes, naive, lazy, good)
 
 
-def _drafts(references: Sequence[_Reference], config: ColdStartConfig) -> list[_Draft]:
-    """Which kernel answers which prompt, in exact shares, in a shuffled order."""
+def _drafts(references: Sequence[_ReferenceExemplars], config: ColdStartConfig) -> list[_ConversationDraft]:
+    """Assign kernels to prompts, in exact shares, in a shuffled order."""
     rng = random.Random(f"conversations {config.seed}")
     num_second = round(config.conversations * config.repair_share)
     faster_share = FASTER_SHARE if any(r.naive and r.good for r in references) else 0.0
@@ -191,7 +195,7 @@ def _drafts(references: Sequence[_Reference], config: ColdStartConfig) -> list[_
         ("faster", faster_bad, "mistakes", [(r, e) for r, e in sped_up if r.mistakes]),
         ("faster", num_faster - faster_bad, "good", sped_up),
     ]
-    drafts: list[_Draft] = []
+    drafts: list[_ConversationDraft] = []
     for kind, count, answers, choices in decks:
         if count and not choices:
             log.warning("the snapshot has no %s kernels for %d %s turns: left out", answers, count, kind)
@@ -199,16 +203,20 @@ def _drafts(references: Sequence[_Reference], config: ColdStartConfig) -> list[_
         for reference, earlier in _cycled(choices, count, rng):
             answer = rng.choice(reference.of(answers))
             if earlier is not None and answers == "good":
-                answer = next((one for one in reference.good if earlier.id.startswith(f"{one.id}/")), answer)
-            drafts.append(_Draft(kind, reference.problem, answer, earlier))
+                answer = next(
+                    (exemplar for exemplar in reference.good if earlier.id.startswith(f"{exemplar.id}/")),
+                    answer,
+                )
+            drafts.append(_ConversationDraft(kind, reference.problem, answer, earlier))
     rng.shuffle(drafts)
     return drafts
 
 
 def _pairs(
-    references: Sequence[_Reference], earlier: Grades, count: int, rng: random.Random
+    references: Sequence[_ReferenceExemplars], earlier: Grades, count: int, rng: random.Random
 ) -> list[_Choice]:
-    """At most `count` kernels of some grade with their references, for which there is a better kernel."""
+    """Choose at most `count` kernels of some grade for which a better kernel exists, with their
+    references."""
     usable = [r for r in references if r.good and r.of(earlier)]
     drawn = [(r, rng.choice(r.of(earlier))) for r in _cycled(usable, count if usable else 0, rng)]
     return list({exemplar.id: (r, exemplar) for r, exemplar in drawn}.values())
@@ -221,7 +229,9 @@ def _cycled(items: Sequence[Item], count: int, rng: random.Random) -> Iterator[I
         count -= len(items)
 
 
-def _judged(drafts: Sequence[_Draft], gym: Gym, progress: Progress) -> dict[tuple[str, str], Evaluation]:
+def _judged(
+    drafts: Sequence[_ConversationDraft], gym: Gym, progress: Progress
+) -> dict[tuple[str, str], Evaluation]:
     """Return the evaluation of every kernel that a second turn looks back on, by problem and exemplar; a
     problem whose reference fails on the judge's device has none."""
     earlier = {
@@ -238,32 +248,36 @@ def _judged(drafts: Sequence[_Draft], gym: Gym, progress: Progress) -> dict[tupl
 
 
 def _without_right_ones(
-    drafts: Sequence[_Draft], evaluations: Mapping[tuple[str, str], Evaluation]
-) -> list[_Draft]:
+    drafts: Sequence[_ConversationDraft], evaluations: Mapping[tuple[str, str], Evaluation]
+) -> list[_ConversationDraft]:
     """Replace each repair of a correct earlier kernel, such as a slip in an unused branch, by another repair;
     shares stay exact as long as one repair is left. Leave out drafts whose earlier kernel was not judged."""
-    drafts = [one for one in drafts if one.earlier is None or (one.problem.id, one.earlier.id) in evaluations]
+    drafts = [
+        draft
+        for draft in drafts
+        if draft.earlier is None or (draft.problem.id, draft.earlier.id) in evaluations
+    ]
 
-    def is_right(draft: _Draft) -> bool:
+    def is_right(draft: _ConversationDraft) -> bool:
         if draft.kind != "repair" or draft.earlier is None:
             return False
         return evaluations[draft.problem.id, draft.earlier.id].verdict is Verdict.CORRECT
 
-    others = itertools.cycle([one for one in drafts if one.kind == "repair" and not is_right(one)])
-    replaced = (next(others, None) if is_right(one) else one for one in drafts)
-    return [one for one in replaced if one is not None]
+    others = itertools.cycle([draft for draft in drafts if draft.kind == "repair" and not is_right(draft)])
+    replaced = (next(others, None) if is_right(draft) else draft for draft in drafts)
+    return [draft for draft in replaced if draft is not None]
 
 
 def _shown(
     problems: Sequence[Problem], retriever: Retriever | None, count: int
 ) -> Mapping[str, tuple[Exemplar, ...]]:
-    """The exemplars that a rollout of each problem would be shown, by its id."""
+    """Return the exemplars that a rollout of each problem would be shown, by problem id."""
     if retriever is None or count == 0:
         return {}
-    found = retriever.search_many(problems, count)
+    matches = retriever.search_many(problems, count)
     return {
         problem.id: tuple(neighbour.exemplar for neighbour in neighbours)
-        for problem, neighbours in zip(problems, found, strict=True)
+        for problem, neighbours in zip(problems, matches, strict=True)
     }
 
 
@@ -281,7 +295,8 @@ def _turn(problem: Problem, earlier: Exemplar, evaluations: Mapping[tuple[str, s
 
 
 def _candidate(exemplar: Exemplar) -> Candidate | NoCandidate:
-    """As it would be read out of an answer, so that it has the same name as when a policy writes it."""
+    """Return the candidate as parsed from an answer, so that it has the same hash as one that a policy
+    writes."""
     return parse_completion(format_completion(exemplar.thinking, exemplar.kernel_code), "stop")
 
 

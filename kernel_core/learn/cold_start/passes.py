@@ -1,4 +1,4 @@
-"""How rows of an update are read: packed into one sequence where the model allows it, padded otherwise."""
+"""Passes over the rows of an update: packed into one sequence where the model allows it, padded otherwise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from kernel_core.learn.answer_loss import has_plain_head, packed_loss
-from kernel_core.learn.batch import Row, collate, plan_batches
+from kernel_core.learn.batch import TokenRow, collate, plan_batches
 from kernel_core.learn.chunked_logits import by_token
 from kernel_core.learn.decoder_layers import computed_again
 from kernel_core.learn.distributed.data_parallel import ALONE, Plan, Share
@@ -39,15 +39,16 @@ class Passes:
         return cls(policy, minibatch_tokens, packed)
 
     def prepared(self) -> AbstractContextManager[None]:
-        """The model is ready for these passes; backward passes belong inside the block too."""
+        """Prepare the model for these passes; backward passes belong inside the block too."""
         return packed_attention(self.policy.model) if self.packed else nullcontext()
 
     def batches(self, lengths: Sequence[int], budget: int, seed: int) -> Iterator[list[int]]:
         """Indices of the rows of each update, without end: every row once an epoch."""
         return shuffled_batches(lengths, budget, seed, packed=self.packed)
 
-    def losses(self, rows: Sequence[Row], share: Share = ALONE) -> Iterator[tuple[torch.Tensor, int]]:
-        """For each pass over the rows: cross-entropy in nats, summed over answer tokens, and tokens read.
+    def losses(self, rows: Sequence[TokenRow], share: Share = ALONE) -> Iterator[tuple[torch.Tensor, int]]:
+        """Yield for each pass the summed cross-entropy of answer tokens in nats, and the number of tokens
+        read.
 
         With a `share`, of this process's rows; what it reads only to keep up with others costs 0 nats.
         """
@@ -56,7 +57,7 @@ class Passes:
             loss, num_read = self._loss([rows[index] for index in members])
             yield loss * counts, num_read
 
-    def _loss(self, rows: Sequence[Row]) -> tuple[torch.Tensor, int]:
+    def _loss(self, rows: Sequence[TokenRow]) -> tuple[torch.Tensor, int]:
         policy = self.policy
         with (
             computing_in(policy, policy.config.dtype == "bfloat16"),

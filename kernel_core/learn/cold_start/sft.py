@@ -22,7 +22,7 @@ import torch
 from kernel_core.config import ColdStartConfig, PolicyConfig, TrainConfig
 from kernel_core.errors import ConfigError
 from kernel_core.learn import checkpoint
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.cold_start.dataset import Conversation, build_conversations
 from kernel_core.learn.cold_start.rows import digest_of_rows, encode, held_back, subject
 from kernel_core.learn.cold_start.updater import Updater, open_updater
@@ -43,15 +43,15 @@ __all__ = ["ColdStartReport", "build_conversations", "cold_start", "encode", "st
 log = logging.getLogger(__name__)
 
 FINAL_LR_SHARE = 0.1
-"""The cosine ends at this share of the peak."""
+"""Final learning rate of the cosine schedule, as a share of the peak."""
 TOKENIZER_TEXTS = 4000
 """Conversations that a new tokenizer is trained on: more change nothing at a few thousand entries."""
 REPORTS, SAVES = 40, 8
-"""How often metrics and checkpoints are written over a whole cold start, these unless minutes are given."""
+"""Metrics reports and checkpoints over a whole cold start, unless intervals in minutes are given."""
 
 
 class ColdStartReport(Record):
-    """What a cold start did."""
+    """Result of a cold start."""
 
     steps: int
     num_conversations: int
@@ -72,7 +72,7 @@ class ColdStartReport(Record):
 
 
 def starting_policy(config: PolicyConfig, conversations: Sequence[Conversation], seed: int) -> Trainable:
-    """The policy that a cold start begins with: the config's own, or one from nothing.
+    """Open the policy that a cold start begins with: the config's own, or a new one.
 
     One from nothing gets a tokenizer made for these conversations; the same arguments give the same one.
     """
@@ -142,13 +142,13 @@ def cold_start(
 
 
 class _Training:
-    """The loop and its state."""
+    """Training loop and its state."""
 
     def __init__(
         self,
         policy: Trainable,
         updater: Updater,
-        rows: Sequence[Row],
+        rows: Sequence[TokenRow],
         subjects: Sequence[str],
         config: ColdStartConfig,
         store: Store,
@@ -172,7 +172,7 @@ class _Training:
             self.num_padding = state["num_padding"]
             self.seconds, self._num_threads = state["seconds"], state["num_threads"]
             log.info("cold start: going on after step %d", self.step)
-            self._updater.went_back(store.child(folder))
+            self._updater.on_restore(store.child(folder))
         self._forget_after(self.step)
 
     @property
@@ -206,7 +206,7 @@ class _Training:
         with repeatable(self._num_threads, self._policy.device):
             return self._updater.loss(self._measured)
 
-    def _train_on(self, rows: Sequence[Row]) -> tuple[torch.Tensor | float, torch.Tensor | float | None]:
+    def _train_on(self, rows: Sequence[TokenRow]) -> tuple[torch.Tensor | float, torch.Tensor | float | None]:
         """Loss in nats a token, and the gradient's norm; on a GPU neither is waited for."""
         self._lr = self._config.lr * self._schedule()
         updated = self._updater.update(rows, self._lr)

@@ -1,4 +1,4 @@
-"""What a cold start's updates are made by: this process, several learners, or a server with the weights."""
+"""Updaters of a cold start: this process, several learners, or a server with the weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from kernel_core.config import ColdStartConfig, TrainConfig
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.checkpoint import Files
 from kernel_core.learn.cold_start.passes import Passes, shuffled_batches
 from kernel_core.learn.distributed.data_parallel import ALONE, Share
@@ -30,12 +30,12 @@ MAX_GRAD_NORM = 1.0
 
 
 class Updated(NamedTuple):
-    """One update."""
+    """Result of one update."""
 
     loss: torch.Tensor | float
     """Nats a token, before the update."""
     grad_norm: torch.Tensor | float | None
-    """None where a server does not say."""
+    """None where a server does not report it."""
     num_read: int
     """Tokens, padding included."""
 
@@ -45,31 +45,31 @@ class Updater(Protocol):
 
     @property
     def optimiser(self) -> torch.optim.Optimizer | None:
-        """What a checkpoint has to keep; None where a server does."""
+        """Return the optimiser for checkpoints; None where a server keeps it."""
         ...
 
     def training(self) -> AbstractContextManager[None]:
-        """The model is in training as long as the block lasts."""
+        """Put the model into training mode inside the block."""
         ...
 
     def batches(self, lengths: Sequence[int], budget: int, seed: int) -> Iterator[list[int]]:
         """Indices of the rows of each update, without end."""
         ...
 
-    def update(self, rows: Sequence[Row], lr: float) -> Updated:
-        """One optimiser step."""
+    def update(self, rows: Sequence[TokenRow], lr: float) -> Updated:
+        """Make one optimiser step."""
         ...
 
-    def loss(self, rows: Sequence[Row]) -> float:
+    def loss(self, rows: Sequence[TokenRow]) -> float:
         """Nats a token of the answers."""
         ...
 
-    def went_back(self, folder: Store) -> None:
+    def on_restore(self, folder: Store) -> None:
         """Policy and optimiser are those of a checkpoint, in this folder, now."""
         ...
 
     def fill(self) -> None:
-        """Give the policy the weights as they are now, which other processes may have."""
+        """Copy the present weights, which other processes may hold, into the policy."""
         ...
 
     def save(self, folder: Store) -> Callable[[], Files] | None:
@@ -77,7 +77,7 @@ class Updater(Protocol):
         ...
 
     def close(self) -> None:
-        """End what it started."""
+        """Release started processes."""
         ...
 
 
@@ -88,7 +88,8 @@ def open_updater(
     store: Store,
     training: TrainConfig | None = None,
 ) -> Updater:
-    """The updater of this kind of policy; `store` is the cold start's, and `training` names its learners."""
+    """Open the updater of this kind of policy; `store` is the cold start's, and `training` names its
+    learners."""
     if isinstance(policy, TinkerPolicy):
         return RemoteUpdater(policy, config)
     assert isinstance(policy, TorchPolicy)
@@ -99,19 +100,19 @@ def open_updater(
 
 
 class _Whole:
-    """The policy has all weights at any time, and nothing was started."""
+    """Updater of a policy that is whole in this process."""
 
-    def went_back(self, folder: Store) -> None:
-        """Nothing else has weights."""
+    def on_restore(self, folder: Store) -> None:
+        """Do nothing: no other process has weights."""
 
     def fill(self) -> None:
-        """It has them."""
+        """Do nothing: the policy has the weights."""
 
     def save(self, folder: Store) -> None:
-        """All is in the policy and `optimiser`."""
+        """Do nothing: policy and `optimiser` hold everything."""
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing."""
 
 
 class TorchUpdater(_Whole):
@@ -133,7 +134,7 @@ class TorchUpdater(_Whole):
         """See `Updater`."""
         return self._passes.batches(lengths, budget, seed)
 
-    def update(self, rows: Sequence[Row], lr: float) -> Updated:
+    def update(self, rows: Sequence[TokenRow], lr: float) -> Updated:
         """See `Updater`; loss and tokens are this share's. Alone on a GPU, no number is waited for."""
         set_rate(self.optimiser, lr)
         num_answer_tokens = sum(len(row.answer_ids) for row in rows)
@@ -151,7 +152,7 @@ class TorchUpdater(_Whole):
             norm, _ = clip_and_step(self._policy.model, self.optimiser, MAX_GRAD_NORM)
         return Updated(total, norm, num_read)
 
-    def loss(self, rows: Sequence[Row]) -> float:
+    def loss(self, rows: Sequence[TokenRow]) -> float:
         """See `Updater`; without dropout, and this share's part of the mean."""
         total = 0.0
         with torch.no_grad(), self._policy.evaluating(), self._passes.prepared():
@@ -172,7 +173,7 @@ class GroupUpdater:
         settings = training.model_copy(update=changes)
         self._passes = passes
         self._group = LearnerGroup(settings, passes.policy, store, config.weight_decay)
-        self.went_back, self.fill = self._group.went_back, self._group.fill
+        self.on_restore, self.fill = self._group.on_restore, self._group.fill
         self.save, self.close = self._group.save, self._group.close
 
     def training(self) -> AbstractContextManager[None]:
@@ -183,11 +184,11 @@ class GroupUpdater:
         """See `Updater`; the same as one process makes."""
         return self._passes.batches(lengths, budget, seed)
 
-    def update(self, rows: Sequence[Row], lr: float) -> Updated:
+    def update(self, rows: Sequence[TokenRow], lr: float) -> Updated:
         """See `Updater`; the policy does not have the new weights before `fill`."""
         return Updated(*self._group.teach(rows, lr, self._passes.packed))
 
-    def loss(self, rows: Sequence[Row]) -> float:
+    def loss(self, rows: Sequence[TokenRow]) -> float:
         """See `Updater`."""
         return self._group.loss(rows, self._passes.packed)
 
@@ -206,14 +207,14 @@ class RemoteUpdater(_Whole):
         self._weight_decay = config.weight_decay
 
     def training(self) -> AbstractContextManager[None]:
-        """Nothing to prepare."""
+        """Do nothing."""
         return nullcontext()
 
     def batches(self, lengths: Sequence[int], budget: int, seed: int) -> Iterator[list[int]]:
         """See `Updater`."""
         return shuffled_batches(lengths, budget, seed, packed=True)
 
-    def update(self, rows: Sequence[Row], lr: float) -> Updated:
+    def update(self, rows: Sequence[TokenRow], lr: float) -> Updated:
         """See `Updater`."""
         old = self._model.logprobs([Answered(row.prompt_ids, row.answer_ids) for row in rows])
         count = sum(len(row.answer_ids) for row in rows)
@@ -225,7 +226,7 @@ class RemoteUpdater(_Whole):
         loss = -float(np.concatenate(old).sum()) / count
         return Updated(loss, learned.grad_norm, sum(map(len, rows)))
 
-    def loss(self, rows: Sequence[Row]) -> float:
+    def loss(self, rows: Sequence[TokenRow]) -> float:
         """See `Updater`."""
         read = self._model.logprobs([Answered(row.prompt_ids, row.answer_ids) for row in rows])
         return -float(np.concatenate(read).mean())

@@ -1,4 +1,4 @@
-"""One process's part of an update that several processes make together."""
+"""Share of one process in an update that several processes make together."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ T = TypeVar("T")
 Plan = Callable[[Sequence[int], int], list[list[int]]]
 """Batches of rows from their lengths and a budget of tokens, as indices."""
 _SLACKS = (1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0)
-"""How much larger than their mean batches have to be, tried from the best to the worst."""
+"""Factors by which batches may exceed their mean, tried from the best to the worst."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Which of `size` processes this is; alone by default."""
+    """Rank of this process among `size` processes; alone by default."""
 
     rank: int = 0
     size: int = 1
@@ -31,7 +31,7 @@ class Share:
     def of(
         self, lengths: Sequence[int], token_budget: int, planned: Plan = plan_batches
     ) -> list[tuple[list[int], bool]]:
-        """This process's batches of rows, and whether each counts.
+        """Plan this process's batches of rows, each with a flag whether it counts.
 
         All batches together are as many as everyone has an equal number of, and about equally large. Shards
         are gathered by all processes together. Where rows are few, a process without a batch reads the last
@@ -48,30 +48,30 @@ class Share:
         return [(batch[0], True) if batch else (again, False) for batch in mine]
 
     def _plan(self, lengths: Sequence[int], token_budget: int, planned: Plan) -> list[list[int]]:
-        """Everybody's batches: as few rounds as the budget needs, and as small as these rounds allow."""
+        """Plan the batches of all processes: as few rounds as possible, and as small as these allow."""
         plan = planned(lengths, token_budget)
-        wanted = -(-len(plan) // self.size) * self.size
-        smallest = -(-sum(lengths) // wanted)
+        num_batches = -(-len(plan) // self.size) * self.size
+        smallest = -(-sum(lengths) // num_batches)
         for slack in _SLACKS if self.size > 1 else ():
             smaller = planned(lengths, min(token_budget, int(slack * smallest)))
-            if len(smaller) <= wanted:
+            if len(smaller) <= num_batches:
                 return smaller
         return plan
 
     def gathered(self, mine: dict[int, T]) -> dict[int, T]:
-        """What all processes found, by row."""
+        """Gather the results of all processes, by row."""
         if self.size == 1:
             return mine
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, mine)
-        return {row: value for part in found for row, value in part.items()}
+        parts: list[Any] = [None] * self.size
+        dist.all_gather_object(parts, mine)
+        return {row: value for part in parts for row, value in part.items()}
 
     def total(self, values: Sequence[float]) -> list[float]:
-        """The sums over all processes."""
+        """Return the sums over all processes."""
         return self._reduced(values, "sum")
 
     def largest(self, values: Sequence[float]) -> list[float]:
-        """The largest over all processes."""
+        """Return the largest value over all processes."""
         return self._reduced(values, "max")
 
     def _reduced(self, values: Sequence[float], how: str) -> list[float]:
@@ -101,7 +101,7 @@ def shard(model: Any, compute_dtype: torch.dtype) -> None:
 
 
 def number_of(value: Any) -> float:
-    """A sum of tensors as a number; of shards, over all processes."""
+    """Return a sum of tensors as a number; of shards, over all processes."""
     return float(value.full_tensor() if isinstance(value, DTensor) else value)
 
 

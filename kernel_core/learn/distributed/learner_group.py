@@ -1,4 +1,4 @@
-"""The update on several GPUs, of one host or of a Ray cluster.
+"""Update on several GPUs, of one host or of a Ray cluster.
 
 The trainer samples, judges and writes. It starts the learners and, when one dies, starts all again
 (`places/workers.py`); the learners of a start form one group (`process_group.py`). Each learner has a shard
@@ -23,14 +23,14 @@ import torch
 
 from kernel_core.config import TrainConfig
 from kernel_core.errors import WorkersLost
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.checkpoint import SHARDS, Files
 from kernel_core.learn.distributed.process_group import Meeting
 from kernel_core.learn.learner import REFERENCE, rate
 from kernel_core.learn.update_report import UpdateReport
 from kernel_core.places.place import log_in, places_of_learners, shared_folder
-from kernel_core.places.workers import Workers
-from kernel_core.policy.device_memory import give_back
+from kernel_core.places.workers import WorkerGroup
+from kernel_core.policy.device_memory import release_cached_memory
 from kernel_core.policy.folder import local_copy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import Progress
@@ -59,21 +59,23 @@ class LearnerGroup:
         policy.save(str(self._folder / "policy"))
         self._num_updates = 0
         self._begin_with: tuple[int, tuple[str, str] | None] = 0, None
-        """What new learners are asked first, and after how many updates they are then."""
+        """Number of updates behind the state from which new learners start, and the command that loads it."""
         self._is_holding = False
         self._meeting = Meeting(places.host)
         arguments = [str(self._folder), self._meeting.address, str(weight_decay)]
-        self._learners = Workers(MEMBER, arguments, places, log_in(store, "learners.log"), self._brought_up)
+        self._learners = WorkerGroup(
+            MEMBER, arguments, places, log_in(store, "learners.log"), self._brought_up
+        )
 
     def begin(self) -> None:
-        """Before the first step: keep the policy as it is for the KL term, if there is one."""
+        """Prepare the first step: keep the policy as it is for the KL term, if there is one."""
         if self._config.kl_coefficient:
             self._policy.save(self._store.child(REFERENCE))
             self._is_holding = True
             self._learners.ask("hold", self._store.child(REFERENCE).root)
 
-    def went_back(self, folder: Store) -> None:
-        """The policy is a checkpoint's now; learners take theirs from it, whatever number wrote it."""
+    def on_restore(self, folder: Store) -> None:
+        """Load the checkpoint that the policy now has into the learners, whatever number of them wrote it."""
         shards = folder.child(f"trainer/{SHARDS}")
         if names := shards.names():
             command = "restore", local_copy(shards, names, str(self._empty("restored")))
@@ -84,8 +86,8 @@ class LearnerGroup:
         if self._learners.connections:
             self._learners.ask(*command)
 
-    def update(self, rows: Sequence[Row], step: int, progress: Progress) -> UpdateReport:
-        """One step's update; the trainer's policy has the new weights afterwards."""
+    def update(self, rows: Sequence[TokenRow], step: int, progress: Progress) -> UpdateReport:
+        """Make one step's update; the trainer's policy has the new weights afterwards."""
         if self._config.method == "frozen":
             return UpdateReport.nothing()
 
@@ -97,25 +99,26 @@ class LearnerGroup:
             "update", rows, rate(self._config, step), self._dtypes(), then=receive
         )
         self._num_updates += report.num_optimiser_steps > 0
-        give_back(self._policy.device)  # a judge on the same GPU is next
+        release_cached_memory(self._policy.device)  # a judge on the same GPU is next
         return report
 
-    def teach(self, rows: Sequence[Row], lr: float, packed: bool) -> tuple[float, float, int]:
-        """One update of a cold start, which stays with the learners: loss, gradient's norm, tokens read."""
+    def teach(self, rows: Sequence[TokenRow], lr: float, packed: bool) -> tuple[float, float, int]:
+        """Make one update of a cold start, whose weights stay with the learners; return loss, norm and
+        tokens read."""
         taught: tuple[float, float, int] = self._learners.ask("teach", rows, lr, packed)
         self._num_updates += 1
         return taught
 
-    def loss(self, rows: Sequence[Row], packed: bool) -> float:
+    def loss(self, rows: Sequence[TokenRow], packed: bool) -> float:
         """Nats a token of the answers."""
         return float(self._learners.ask("loss", rows, packed))
 
     def fill(self) -> None:
-        """Give the trainer's policy the weights that the learners have."""
+        """Copy the learners' weights into the trainer's policy."""
         self._learners.ask("give", self._dtypes(), then=lambda _: self._receive())
 
     def save(self, folder: Store) -> Callable[[], Files]:
-        """Have the learners begin to write; the call that comes back waits, and gives the files."""
+        """Start writing on the learners; the returned call waits and returns the files."""
         written, after = self._empty(f"saved-{self._num_updates}"), self._num_updates
         self._learners.ask("save", str(written))
 
@@ -134,7 +137,7 @@ class LearnerGroup:
         return files
 
     def close(self) -> None:
-        """End the learners."""
+        """Stop the learners."""
         self._learners.close()
         self._scratch.cleanup()
 
@@ -147,9 +150,9 @@ class LearnerGroup:
                 f"after {after}; the run goes back to it when it is called again"
             )
         if command is not None:
-            self._learners.tell(*command)
+            self._learners.ask_once(*command)
         if self._is_holding:
-            self._learners.tell("hold", self._store.child(REFERENCE).root)
+            self._learners.ask_once("hold", self._store.child(REFERENCE).root)
 
     def _trained(self) -> list[torch.nn.Parameter]:
         return [p for p in self._policy.model.parameters() if p.requires_grad]

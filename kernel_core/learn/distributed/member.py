@@ -1,4 +1,4 @@
-"""One of several learners: a process with its shard of the model, which does what the trainer asks for.
+"""Learner process: holds one shard of the model and serves the trainer's commands.
 
 The trainer starts it (`places/workers.py`) with a folder, which holds settings and the policy, and the
 address of the meeting where the learners of a start form their group. It ends with its connection to the
@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import distribute_tensor
 
 from kernel_core.config import TrainConfig
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.checkpoint import OPTIMISER, STATE, nested
 from kernel_core.learn.cold_start.passes import Passes
 from kernel_core.learn.cold_start.updater import TorchUpdater
@@ -31,13 +31,13 @@ from kernel_core.learn.distributed.process_group import form_group
 from kernel_core.learn.reference import HeldModel
 from kernel_core.learn.update import new_optimiser, set_rate, update
 from kernel_core.places.workers import RANK, WORLD_SIZE, follow
-from kernel_core.policy.device_memory import give_back
+from kernel_core.policy.device_memory import release_cached_memory
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.store import Store
 
 
 class Member:
-    """Its shard of weights, gradients and moments. All members are asked the same, in the same order."""
+    """Shard of weights, gradients and moments. All members receive the same commands, in the same order."""
 
     def __init__(self, folder: Path, meeting: str, weight_decay: float, trainer: Connection) -> None:
         self._config = TrainConfig.model_validate_json((folder / "config.json").read_text())
@@ -59,7 +59,7 @@ class Member:
         self._reference = HeldModel(model)
         self._trainer.send(None)
 
-    def update(self, rows: Sequence[Row], lr: float, dtypes: Sequence[torch.dtype]) -> None:
+    def update(self, rows: Sequence[TokenRow], lr: float, dtypes: Sequence[torch.dtype]) -> None:
         """See `update.update`. The first member answers with the report, and sends the new weights after it,
         one whole tensor at a time, each in the type that the trainer has it in."""
         set_rate(self._optimiser, lr)
@@ -67,9 +67,9 @@ class Member:
         self._trainer.send(report)
         if report.num_optimiser_steps:
             self._give(dtypes)
-        give_back(self._policy.device)
+        release_cached_memory(self._policy.device)
 
-    def teach(self, rows: Sequence[Row], lr: float, packed: bool) -> None:
+    def teach(self, rows: Sequence[TokenRow], lr: float, packed: bool) -> None:
         """See `TorchUpdater.update`; loss, gradient's norm and tokens read are those of all members."""
         updater = self._updater(packed)
         with updater.training():
@@ -77,7 +77,7 @@ class Member:
         loss, num_read = self._share.total([float(mine.loss), mine.num_read])
         self._trainer.send((loss, mine.grad_norm, int(num_read)))
 
-    def loss(self, rows: Sequence[Row], packed: bool) -> None:
+    def loss(self, rows: Sequence[TokenRow], packed: bool) -> None:
         """See `TorchUpdater.loss`; answers with that of all members."""
         self._trainer.send(self._share.total([self._updater(packed).loss(rows)])[0])
 
@@ -122,7 +122,7 @@ class Member:
         return TorchUpdater(passes, self._optimiser, self._share)
 
     def _sharded(self, folder: str) -> TorchPolicy:
-        """The policy of a folder; it is read into the host's memory, and shards alone get to the GPU."""
+        """Load a folder's policy into host memory and shard it; only shards reach the GPU."""
         config = self._config.policy.model_copy(update={"device": "cpu", "decoding": "growing"})
         policy = TorchPolicy.load(folder, config)
         shard(policy.model, self._dtype)
@@ -136,7 +136,7 @@ class Member:
 
 
 def _like(parameter: Any, whole: torch.Tensor) -> torch.Tensor:
-    """This process's part of a tensor that all processes have."""
+    """Return this process's part of a tensor that all processes have."""
     return distribute_tensor(
         whole.detach().to(parameter.device), parameter.device_mesh, parameter.placements, src_data_rank=None
     )

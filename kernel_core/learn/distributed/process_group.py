@@ -1,4 +1,4 @@
-"""How the learners of one start become one group of torch.distributed, on one host or on several.
+"""Torch process group of the learners of one start, on one host or on several.
 
 The trainer has the store in which they find one another. Each start has names of its own there, since the
 store outlives it, with addresses of processes that are gone.
@@ -23,7 +23,7 @@ _ADDRESS_OF = 0x8915
 
 
 class Meeting:
-    """The trainer's side: the store at `address`, for as long as this object lives."""
+    """Rendezvous on the trainer's side: the store at `address`, for as long as this object lives."""
 
     def __init__(self, host: str) -> None:
         self._store = TCPStore(host, 0, is_master=True, wait_for_workers=False)
@@ -46,15 +46,15 @@ def form_group(meeting: str, rank: int, size: int, *, is_cuda: bool, limit_s: fl
 
 
 def _interface_to(host: str, port: int) -> str:
-    """The network interface by which the trainer is reached: a host's own name often means the loopback."""
+    """Return the network interface that reaches the trainer: a host's own name often means the loopback."""
     with socket.create_connection((host, port)) as connected:
         address = connected.getsockname()[0]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         for _, name in socket.if_nameindex():
             try:
-                found = fcntl.ioctl(asking, _ADDRESS_OF, struct.pack("256s", name.encode()))
+                reply = fcntl.ioctl(asking, _ADDRESS_OF, struct.pack("256s", name.encode()))
             except OSError:
                 continue  # it has no address
-            if socket.inet_ntoa(found[20:24]) == address:
+            if socket.inet_ntoa(reply[20:24]) == address:
                 return name
     raise OSError(f"no network interface has the address {address}, by which {host} is reached")

@@ -21,7 +21,7 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def trained(model: Any) -> Iterator[tuple[str, Any]]:
-    """The weights that train, by name, each as the shard that this process has."""
+    """Return the trained weights by name, each as this process's shard."""
     let_go(model)
     return ((name, p) for name, p in model.named_parameters() if p.requires_grad)
 
@@ -38,7 +38,7 @@ def begin_save(model: Any, optimiser: torch.optim.Optimizer, folder: str, group:
 
 
 def load(model: Any, optimiser: torch.optim.Optimizer, folder: str) -> None:
-    """Put the state of a folder in place, whatever number of processes wrote it."""
+    """Load the state of a folder, whatever number of processes wrote it."""
     reader = HuggingFaceStorageReader(folder)
     stepped = any(name.startswith(_MOMENTS) for name in reader.read_metadata().state_dict_metadata)
     optimiser.state.clear()
@@ -52,7 +52,7 @@ def load(model: Any, optimiser: torch.optim.Optimizer, folder: str) -> None:
 
 
 def _state(model: Any, optimiser: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """By name; a number has one place, since files of shards have no scalars."""
+    """Return the state by name; a number is kept once, since files of shards have no scalars."""
     state = {}
     for name, parameter in trained(model):
         state[f"weight.{name}"] = parameter.detach()

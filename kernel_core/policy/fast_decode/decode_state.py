@@ -1,5 +1,4 @@
-"""What a step of `graph_decoder` works on: keys and values in fixed slots, rows and how far they are, and its
-attention.
+"""State of a decoding step of `graph_decoder`: slotted keys and values, row positions, and attention.
 
 Axes: B rows, N new tokens, D a head's width.
 """
@@ -19,7 +18,7 @@ from transformers import AttentionInterface
 from transformers.cache_utils import DynamicLayer
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from kernel_core.policy.decode import Ids, Row
+from kernel_core.policy.decode import DecodedRow, Ids
 
 ATTENTION = "one_token_a_row"
 """Under this name transformers knows the attention of a step."""
@@ -48,7 +47,7 @@ class SlotLayer(DynamicLayer):
 
 @dataclass(frozen=True, slots=True)
 class DecodeState:
-    """What a step reads and changes, a row each; sliced to the rows in use, never moved."""
+    """Tensors that a step reads and changes, one entry per row; sliced to the rows in use, never moved."""
 
     token_B: torch.Tensor
     position_B: torch.Tensor
@@ -75,7 +74,8 @@ class DecodeState:
     def begin(
         self, prompts: Sequence[Ids], max_new: Sequence[int], uniforms_B_T: npt.NDArray[np.float64]
     ) -> None:
-        """The first rows continue these prompts, each from its last token on; the others write nothing."""
+        """Start these prompts in the first rows, each from its last token on; the other rows write
+        nothing."""
         for tensor in self.tensors:
             tensor.zero_()
         device, count = self.token_B.device, len(prompts)
@@ -88,7 +88,7 @@ class DecodeState:
 
     @property
     def uniform_B(self) -> torch.Tensor:
-        """The random number of each row's next token."""
+        """Return the random number of each row's next token."""
         return self.uniforms_B_N.gather(1, self._index_B_1)[:, 0]
 
     @property
@@ -108,14 +108,14 @@ class DecodeState:
         self.stopped_B.logical_or_(ended_B)
         writing_B.logical_and_(~ended_B & (self.count_B < self.limit_B))
 
-    def read(self, rows: npt.NDArray[np.int64]) -> list[Row]:
-        """What these rows wrote."""
+    def read(self, rows: npt.NDArray[np.int64]) -> list[DecodedRow]:
+        """Return the output of these rows."""
         picked = torch.from_numpy(rows).to(self.token_B.device)
         counts = self.count_B[picked].tolist()
         tokens = self.tokens_B_N[picked].cpu().numpy().astype(np.int32)
         logprobs = self.logprobs_B_N[picked].cpu().numpy()
         return [
-            Row(tokens[i, :count].copy(), logprobs[i, :count].copy(), stopped)
+            DecodedRow(tokens[i, :count].copy(), logprobs[i, :count].copy(), stopped)
             for i, (count, stopped) in enumerate(zip(counts, self.stopped_B[picked].tolist(), strict=True))
         ]
 
@@ -131,7 +131,7 @@ class DecodeState:
 
     @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
-        """All of them, in the order of the fields."""
+        """Return all tensors, in the order of the fields."""
         return (
             self.token_B,
             self.position_B,
@@ -164,7 +164,7 @@ AttentionMaskInterface.register(ATTENTION, sdpa_mask)
 
 @contextmanager
 def attending(model: Any) -> Iterator[None]:
-    """The model with the attention of a step."""
+    """Run the model with the attention of a decoding step."""
     usual = model.config._attn_implementation
     model.config._attn_implementation = ATTENTION
     try:

@@ -15,20 +15,22 @@ from kernel_core.policy.fast_decode.patched_modules import lent
 
 
 class FusedNorms:
-    """The norms of a model that can be fused."""
+    """Fused norms of a model."""
 
     def __init__(self, model: Any) -> None:
         self._forwards = [(module, _Fused(module, eps)) for module, eps in fusible_norms(model)]
 
     def fused(self) -> AbstractContextManager[None]:
-        """The model with these norms fused."""
+        """Run the model with these norms fused."""
         return lent(self._forwards)
 
 
 def fusible_norms(model: Any) -> list[tuple[Any, float]]:
-    """The model's norms that are root mean square norms times a weight, found out by trying them (some models
-    add 1 to the weight), with what they add to the square."""
-    found = []
+    """Return the model's plain RMS norms with their epsilon.
+
+    Each is tested, since some models add 1 to the weight.
+    """
+    norms = []
     for module in model.modules():
         weight, eps = getattr(module, "weight", None), getattr(module, "variance_epsilon", None)
         if not type(module).__name__.endswith("RMSNorm") or weight is None or eps is None:
@@ -38,8 +40,8 @@ def fusible_norms(model: Any) -> list[tuple[Any, float]]:
         fused = F.rms_norm(hidden, weight.shape, weight, eps)
         rounding = 4 * torch.finfo(weight.dtype).eps
         if torch.allclose(module(hidden), fused, rtol=rounding, atol=rounding):
-            found.append((module, eps))
-    return found
+            norms.append((module, eps))
+    return norms
 
 
 class _Fused:

@@ -19,7 +19,7 @@ Rotary = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
 
 class FusedRotary:
-    """The rotary positions of a model's attention, where they are the usual ones."""
+    """Fused rotary positions of a model's attention."""
 
     def __init__(self, model: Any) -> None:
         self._modules = rotary_modules(model)
@@ -28,7 +28,7 @@ class FusedRotary:
 
     @contextlib.contextmanager
     def fused(self) -> Iterator[None]:
-        """The model with fewer kernels for its positions."""
+        """Run the model with fused rotary positions."""
         usual = [getattr(module, _NAME) for module in self._modules]
         for module, function in zip(self._modules, usual, strict=True):
             setattr(module, _NAME, self._stand_in(function))
@@ -55,13 +55,15 @@ class FusedRotary:
 
 
 def rotary_modules(model: Any) -> list[Any]:
-    """The modules of transformers that define this model's attention with the usual rotary positions, found
-    out by trying theirs (some rotate neighbours instead of halves)."""
+    """Return the transformers modules that define this model's attention with the usual rotary positions.
+
+    Each is tested, since some rotate neighbours instead of halves.
+    """
     homes = {
         type(module).__module__ for module in model.modules() if type(module).__name__.endswith("Attention")
     }
     modules = [sys.modules[home] for home in sorted(homes)]
-    return [one for one in modules if hasattr(one, _NAME) and _is_usual(getattr(one, _NAME))]
+    return [module for module in modules if hasattr(module, _NAME) and _is_usual(getattr(module, _NAME))]
 
 
 def signed(sin: torch.Tensor) -> torch.Tensor:
@@ -79,13 +81,13 @@ def _is_usual(function: Rotary) -> bool:
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.randn(2, heads, 3, 16, generator=generator) for heads in (4, 2))
     angle = torch.rand(2, 3, 8, generator=generator)
-    cos, sin = (torch.cat((one, one), dim=-1) for one in (angle.cos(), angle.sin()))
+    cos, sin = (torch.cat((half, half), dim=-1) for half in (angle.cos(), angle.sin()))
     try:
         usual = function(q, k, cos, sin)
     except (TypeError, ValueError, RuntimeError):
         return False
     ours = (rotated(x, cos.unsqueeze(1), signed(sin).unsqueeze(1)) for x in (q, k))
     return all(
-        one.shape == other.shape and torch.allclose(one, other, atol=1e-6)
-        for one, other in zip(usual, ours, strict=True)
+        expected.shape == actual.shape and torch.allclose(expected, actual, atol=1e-6)
+        for expected, actual in zip(usual, ours, strict=True)
     )

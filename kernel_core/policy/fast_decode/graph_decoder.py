@@ -25,7 +25,7 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from kernel_core.policy.decode import Ids, Row, draw
+from kernel_core.policy.decode import DecodedRow, Ids, draw
 from kernel_core.policy.device_memory import RECORDING
 from kernel_core.policy.fast_decode.decode_state import DecodeState, SlotLayer, attending
 from kernel_core.policy.fast_decode.fused_linears import JoinedLinears
@@ -72,9 +72,9 @@ class StaticDecoder:
         temperature: float,
         end_ids: Sequence[int],
         pad_id: int,
-    ) -> list[Row]:
-        """One sampled continuation a prompt, in order; see `decode.decode`."""
-        rows: list[Row] = []
+    ) -> list[DecodedRow]:
+        """Sample one continuation per prompt, in order; see `decode.decode`."""
+        rows: list[DecodedRow] = []
         for start in range(0, len(prompts), ROW_SIZES[-1]):
             part = slice(start, start + ROW_SIZES[-1])
             rows += self._decode(
@@ -90,7 +90,7 @@ class StaticDecoder:
         temperature: float,
         end_ids: Sequence[int],
         pad_id: int,
-    ) -> list[Row]:
+    ) -> list[DecodedRow]:
         longest = max(len(prompt) for prompt in prompts)
         self._follow_types()
         self._make_room(len(prompts), longest + max(max_new), uniforms_B_T.shape[1])
@@ -100,7 +100,7 @@ class StaticDecoder:
         state.begin(prompts, max_new, uniforms_B_T)
         self._prefill(prompts, pad_id)
         ends = self._ends.setdefault(tuple(end_ids), torch.tensor(list(end_ids), device=state.token_B.device))
-        finished: dict[int, Row] = {}
+        finished: dict[int, DecodedRow] = {}
         row_of_slot = np.arange(len(prompts))
         num_rows = len(prompts)
         for done in range(0, max(max_new), LOOK_EVERY):
@@ -143,10 +143,10 @@ class StaticDecoder:
 
     def _make_room(self, rows: int, slots: int, new: int) -> None:
         """Buffers that hold so much; larger ones replace smaller ones and their graphs."""
-        wanted = (_at_least(ROW_SIZES, rows), _multiple(slots), _multiple(new))
-        if all(have >= want for have, want in zip(self._shape, wanted, strict=True)):
+        needed = (_at_least(ROW_SIZES, rows), _multiple(slots), _multiple(new))
+        if all(have >= want for have, want in zip(self._shape, needed, strict=True)):
             return
-        larger = tuple(max(a, b) for a, b in zip(self._shape, wanted, strict=True))
+        larger = tuple(max(a, b) for a, b in zip(self._shape, needed, strict=True))
         self._forget()
         self._shape = larger  # type: ignore[assignment]
         num_rows, num_slots, num_new = self._shape
@@ -163,7 +163,7 @@ class StaticDecoder:
         self._state = DecodeState.empty(num_rows, num_new, device)
 
     def _dtype(self) -> torch.dtype:
-        """What keys and values come in: autocast's type where that is on."""
+        """Return the type of keys and values: autocast's type where that is on."""
         parameter = next(self._model.parameters())
         if torch.is_autocast_enabled(parameter.device.type):
             return torch.get_autocast_dtype(parameter.device.type)
@@ -211,7 +211,7 @@ class StaticDecoder:
     def _recorded(
         self, rows: int, width: int, temperature: float, ends: torch.Tensor
     ) -> torch.cuda.CUDAGraph:
-        """The step as a graph. Warming up must leave no trace: what it changes is put back."""
+        """Record the step as a CUDA graph. Warming up must leave no trace: what it changes is put back."""
         assert self._state is not None
         kept = [tensor.clone() for tensor in self._state.tensors]
         # One stream, on the model's GPU: graphs that share a pool find its memory by their stream.
@@ -257,10 +257,12 @@ class StaticDecoder:
         token_B, logprob_B = draw(output.logits[:, -1], temperature, state.uniform_B)
         state.write(token_B, logprob_B, ends)
 
-    def _read(self, row_of_slot: npt.NDArray[np.int64], wanted: npt.NDArray[np.bool_]) -> dict[int, Row]:
-        """What some of the rows in use wrote, by the row's number."""
+    def _read(
+        self, row_of_slot: npt.NDArray[np.int64], selected: npt.NDArray[np.bool_]
+    ) -> dict[int, DecodedRow]:
+        """Return the output of some of the rows in use, by row number."""
         assert self._state is not None
-        slots = np.flatnonzero(wanted)
+        slots = np.flatnonzero(selected)
         rows = self._state.read(slots)
         return {int(row): read for row, read in zip(row_of_slot[slots], rows, strict=True)}
 
@@ -274,7 +276,7 @@ class StaticDecoder:
 
 
 def decodes(model: Any) -> bool:
-    """Whether a model's keys and values have slots: sliding windows, soft caps and others do not."""
+    """Return True if a model's keys and values have slots: sliding windows, soft caps and others do not."""
     layers = DynamicCache(config=model.config).layers
     plain = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
     return (
@@ -284,9 +286,9 @@ def decodes(model: Any) -> bool:
     )
 
 
-def _at_least(sizes: Sequence[int], wanted: int) -> int:
-    return next(size for size in sizes if size >= wanted)
+def _at_least(sizes: Sequence[int], least: int) -> int:
+    return next(size for size in sizes if size >= least)
 
 
-def _multiple(wanted: int) -> int:
-    return -(-wanted // SLOT_STEP) * SLOT_STEP
+def _multiple(count: int) -> int:
+    return -(-count // SLOT_STEP) * SLOT_STEP

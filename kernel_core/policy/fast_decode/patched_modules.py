@@ -9,7 +9,7 @@ from typing import Any
 
 @contextmanager
 def lent(forwards: Sequence[tuple[Any, Callable[..., Any]]]) -> Iterator[None]:
-    """Each module calls what stands beside it in place of its own `forward`, until the block ends."""
+    """Replace each module's `forward` by the given function until the block ends."""
     for module, forward in forwards:
         module.forward = forward
     try:

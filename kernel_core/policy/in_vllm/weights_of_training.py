@@ -10,7 +10,7 @@ from typing import Any
 
 
 class TakesWeights:
-    """A worker that reads the weights of its model's folder again."""
+    """vLLM worker that reloads the weights of its model's folder."""
 
     model_runner: Any
     reload_weights: Any

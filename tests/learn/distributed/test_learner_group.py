@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kernel_core.config import MismatchConfig, PolicyConfig, RolloutConfig, SamplingConfig, TrainConfig
 from kernel_core.errors import WorkersLost
 from kernel_core.learn import checkpoint
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.distributed.data_parallel import Share
 from kernel_core.learn.distributed.learner_group import LearnerGroup
 from kernel_core.learn.learner import Learner
@@ -39,7 +39,7 @@ def rows_for(policy, seed, count=10):
     prompts = [[{"role": "user", "content": f"kernel {i}"}] for i in range(count)]
     samples = policy.sample(prompts, temperature=1.0, max_new_tokens=16, seed=seed)
     return [
-        Row(sample.prompt_ids, sample.token_ids, advantage, sample.logprobs)
+        TokenRow(sample.prompt_ids, sample.token_ids, advantage, sample.logprobs)
         for sample, advantage in zip(samples, np.linspace(-1, 2, count).tolist(), strict=True)
     ]
 
@@ -167,7 +167,7 @@ def test_a_learner_killed_within_a_step_is_replaced_and_the_step_counts_once(tmp
     group, policy = opened(config_of(2), store, seed=2)
     policy.take(start)
     try:
-        group.went_back(start)
+        group.on_restore(start)
         near(policy, second)
         first = group.update(steps[2], 3, silent)  # starts the learners, which read the checkpoint
         near(policy, third)
@@ -176,7 +176,7 @@ def test_a_learner_killed_within_a_step_is_replaced_and_the_step_counts_once(tmp
         with pytest.raises(WorkersLost, match=r"after 1 updates, .* from after 0"):
             group.update(steps[0], 4, silent)
         policy.take(start)
-        group.went_back(start)
+        group.on_restore(start)
         report = killed_within(group, 0, lambda: group.update(steps[2], 3, silent))
         assert report.num_optimiser_steps == 1 and report.loss == pytest.approx(first.loss)
         near(policy, third)
@@ -194,7 +194,7 @@ def test_a_learner_killed_within_a_step_is_replaced_and_the_step_counts_once(tmp
     three, policy = opened(config_of(3), store, seed=2)
     policy.take(folder)
     try:
-        three.went_back(folder)
+        three.on_restore(folder)
         three.update(steps[0], 4, silent)
         near(policy, after)
     finally:
@@ -207,7 +207,7 @@ def test_a_learner_that_hangs_is_replaced_after_the_time_that_is_set(tmp_path, u
     group, policy = opened(config_of(2, learner_timeout_s=5.0), Store(tmp_path), seed=2)
     policy.take(start)
     try:
-        group.went_back(start)
+        group.on_restore(start)
         group.save(Store(tmp_path))  # waits until there are learners
         members_of(group)[1].suspend()
         group.update(steps[2], 3, silent)

@@ -19,7 +19,7 @@ from transformers import (
 from kernel_core.config import PolicyConfig
 from kernel_core.learn.update import keep_master_weights
 from kernel_core.policy import decode
-from kernel_core.policy.device_memory import give_back
+from kernel_core.policy.device_memory import release_cached_memory
 from kernel_core.policy.fast_decode.fused_linears import JoinedLinears, joinable_linears
 from kernel_core.policy.fast_decode.fused_norms import fusible_norms
 from kernel_core.policy.fast_decode.fused_rotary import FusedRotary, rotary_modules
@@ -264,7 +264,7 @@ def test_graphs_are_recorded_while_another_thread_works_on_the_gpu():
                 torch.ones(size, device="cuda", requires_grad=True) for size in range(1, 1 << 20, 65_537)
             ]
             sum(one.square().sum() for one in grown).backward()
-            give_back(grown[0].device)
+            release_cached_memory(grown[0].device)
 
     with ThreadPoolExecutor(1) as pool:
         learning = pool.submit(learn)

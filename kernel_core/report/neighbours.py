@@ -13,15 +13,15 @@ from kernel_core.records import Exemplar
 from kernel_core.retrieval.protocol import Neighbour
 
 
-def found_parts(found: Sequence[Neighbour], num_printed: int) -> Iterator[RenderableType]:
-    """The exemplars with score and reason, then the code of the first `num_printed`."""
+def neighbour_parts(neighbours: Sequence[Neighbour], num_printed: int) -> Iterator[RenderableType]:
+    """Yield a table of the exemplars with score and reason, then the code of the first `num_printed`."""
     table = Table("score", Column("exemplar", no_wrap=True), "grade", "licence", Column("why", max_width=60))
-    for one in found:
-        exemplar = one.exemplar
-        table.add_row(f"{one.score:.3f}", exemplar.id, exemplar.grade, exemplar.licence, one.why)
+    for neighbour in neighbours:
+        exemplar = neighbour.exemplar
+        table.add_row(f"{neighbour.score:.3f}", exemplar.id, exemplar.grade, exemplar.licence, neighbour.why)
     yield table
-    for one in found[:num_printed]:
-        yield from _code(one.exemplar)
+    for neighbour in neighbours[:num_printed]:
+        yield from _code(neighbour.exemplar)
 
 
 def _code(exemplar: Exemplar) -> Iterator[RenderableType]:
