@@ -48,7 +48,7 @@ def ingest(
 
 def test_the_shipped_registry_names_every_source_with_its_terms() -> None:
     registry = read_registry()
-    assert set(registry.sources) == {"generator", "modules", "kernelbook", "sakana"}
+    assert set(registry.sources) == {"generator", "modules", "graphs", "kernelbook", "sakana"}
     assert all(source.licence and source.attribution for source in registry.sources.values())
     assert registry.sources["sakana"].splits == ("level_1", "level_2", "level_3")
 

@@ -128,7 +128,9 @@ def test_what_is_missing_is_one_clear_line(tmp_path: Path) -> None:
         load_file(tmp_path / "absent.py")
     with pytest.raises(NotFound, match="no problem files"):
         load_folder(tmp_path)
-    with pytest.raises(NotFound, match="no suite 'kernelbnch'; give dojo, generated, modules, kernelbench"):
+    with pytest.raises(
+        NotFound, match="no suite 'kernelbnch'; give dojo, generated, modules, graphs, kernelbench"
+    ):
         load_problems(ProblemsConfig(suite="kernelbnch"))
     (tmp_path / "binary.py").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(NotAProblem, match="not UTF-8"):
