@@ -166,7 +166,7 @@ def _evaluator_accepts(source: str, folder: Path) -> bool:
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, "PYTHONPATH": str(Path(_KERNELBENCH) / "src")},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(Path(_KERNELBENCH) / "src"), *sys.path))},
         check=False,
     )
     words = done.stdout.split()
