@@ -24,7 +24,6 @@ from prefect.client.schemas.objects import StateType
 from prefect.context import FlowRunContext
 from prefect.exceptions import PrefectException
 from prefect.states import Crashed
-from rich.console import Console
 
 from flows.lease import wanted
 from flows.server import send_queued
@@ -92,8 +91,6 @@ def _owning(here: Run, settled: Mapping[str, Any]) -> Iterator[Run]:
     A flow that another flow started works in its parent's run and leaves owning it to the parent; if a
     worker runs it, only for as long as the parent is there.
     """
-    if run_by_a_worker():
-        outlive_the_worker()
     if started_by_another_flow():
         if not run_by_a_worker():
             yield here
@@ -154,20 +151,6 @@ def run_by_a_worker() -> bool:
     """Whether this very flow run is what a worker started this process for."""
     this = _flow_run_id()
     return this is not None and str(this) == os.environ.get("PREFECT__FLOW_RUN_ID")
-
-
-def outlive_the_worker() -> None:
-    """A killed worker takes the pipe of its flow runs' output with it. Prefect logs by way of Rich, which
-    ends a process at the first line without a reader. The log is in the run's folder too."""
-    Console.on_broken_pipe = _go_on_in_silence  # type: ignore[method-assign]
-
-
-def _go_on_in_silence(console: Console) -> None:
-    console.quiet = True
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for output in (1, 2):
-        os.dup2(nowhere, output)
-    os.close(nowhere)
 
 
 def as_json(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,10 +19,12 @@ from flows.arguments import Count, Port, Root
 from flows.terminal import say
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.python_module import module_command
-from kernel_core.report.overview import overview, runs_table, state_of
+from kernel_core.report.overview import overview, rows_table, runs_table, state_of
 from kernel_core.runs.run_folder import find_run, list_runs, process_identity
 
 STOP_TIMEOUT_S = 60.0
+WIDTH = 200
+"""Columns of a table of figures with intervals, also where a terminal is narrower."""
 
 runs = App(name="runs")
 Seconds = Annotated[float, Parameter(validator=Number(gte=0.1, lte=86400))]
@@ -83,6 +85,23 @@ def answers(
     from kernel_core.evaluation.diagnosis import answers_of
 
     say(answers_of(find_run(root, name).store, folder, verdict, problem, n, out))
+    return 0
+
+
+@runs.command
+def figures(file: str, /, *, against: str = "", own_share: float = 0.0) -> int:
+    """Figures of a Parquet file of judged answers, by group of problems and arm, with paired differences.
+
+    Args:
+        file: such as answers.parquet of `dojo compare`, or a file of docs/results
+        against: the arm that others are compared with; by default the first
+        own_share: count a correct answer from this share of own work on
+    """
+    from kernel_core.evaluation.judged_rows import figure_tables, read_rows
+
+    console = Console()
+    for title, rows in figure_tables(read_rows(file), against, own_share).items():
+        Console(width=max(WIDTH, console.width)).print(rows_table(title, rows))
     return 0
 
 

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from kernel_core.evaluation.best_of_n import load_selection
+from kernel_core.evaluation.kinds import baseline_rows, kind_rows
 from kernel_core.evaluation.scorecard import Scorecard, compare, headline_rows, load_scorecard
 from kernel_core.evaluation.tables import measured_in_words, work_rows
 from kernel_core.report.conditions import conditions_of, diagnosis_of
@@ -62,6 +63,8 @@ def headline(card: Scorecard, conditions: str) -> Iterator[RenderableType]:
     title = f"scorecard of {card.conditions.policy_version}: {conditions}\n{measured_in_words(card)}"
     yield rows_table(title, headline_rows(card))
     yield rows_table("precision, tolerance and own work of last turns", work_rows(card))
+    by_kind = {"KernelBench by kind": kind_rows, "KernelBench by baseline": baseline_rows}
+    yield from (rows_table(name, rows) for name, make in by_kind.items() if (rows := make(card.problems)))
     yield from (f"taken out: {escape(description)}" for description in card.conditions.taken_out)
     if left_out := card.conditions.left_out:
         yield f"{len(left_out)} problems pay for nothing and are left out: {escape(', '.join(left_out))}"
