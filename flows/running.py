@@ -73,7 +73,7 @@ def _check_on_this_worker() -> None:
 
 def _show_settings(here: Run, settled: Mapping[str, Any]) -> None:
     """Show what runs: as the first artifact, and for a worker's run in place of what its caller typed."""
-    context, flow_run = FlowRunContext.get(), _flow_run_id()
+    context, flow_run = FlowRunContext.get(), flow_run_id()
     if context is None or context.flow is None or flow_run is None:
         return
     effective = as_json({**(context.parameters or {}), **settled})
@@ -95,16 +95,16 @@ def _owning(here: Run, settled: Mapping[str, Any]) -> Iterator[Run]:
         if not run_by_a_worker():
             yield here
             return
-        with wanted(here, _flow_run_id()), logged(here):
+        with wanted(here, flow_run_id()), logged(here):
             yield here
         return
     context = FlowRunContext.get()
     if context is None or context.flow is None:
         raise OurFault(f"run {here.name} was opened outside of a flow")
     flow, parameters = context.flow.name, {**(context.parameters or {}), **settled}
-    before, flow_run = here.state(), str(_flow_run_id() or "") or None
+    before, flow_run = here.state(), str(flow_run_id() or "") or None
     with (
-        wanted(None, _flow_run_id() if run_by_a_worker() else None),
+        wanted(None, flow_run_id() if run_by_a_worker() else None),
         here.owned(flow, as_json(parameters), flow_run, adds=flow in ADD),
         logged(here),
         judges_kept(),
@@ -136,7 +136,8 @@ def tell_the_end_of(flow_run: str, *, goes_on: str | None) -> None:
         log.warning("could not mark flow run %s of a dead process as crashed: %s", flow_run, error)
 
 
-def _flow_run_id() -> UUID | None:
+def flow_run_id() -> UUID | None:
+    """Return the id of this flow run; None outside of one."""
     context = FlowRunContext.get()
     return context.flow_run.id if context is not None and context.flow_run is not None else None
 
@@ -149,7 +150,7 @@ def started_by_another_flow() -> bool:
 
 def run_by_a_worker() -> bool:
     """Whether this very flow run is what a worker started this process for."""
-    this = _flow_run_id()
+    this = flow_run_id()
     return this is not None and str(this) == os.environ.get("PREFECT__FLOW_RUN_ID")
 
 

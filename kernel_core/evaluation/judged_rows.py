@@ -7,16 +7,18 @@ a comparison), `experiment`, and `evaluation`: the judge's whole evaluation as J
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kernel_core.config import Arm
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.evaluation.groups import Judged, difference_rows, figure_rows, pairs_of, read_answers
-from kernel_core.evaluation.kinds import baseline_rows, kind_rows
-from kernel_core.evaluation.metrics import ProblemOutcomes, outcome_of
+from kernel_core.evaluation.kinds import baseline_rows, kind_rows, without_empty_columns
+from kernel_core.evaluation.metrics import ProblemOutcomes, Scorecard, outcome_of, outcomes_in
+from kernel_core.evaluation.tables import parquet
 from kernel_core.records import Evaluation
 from kernel_core.store import Store
 
@@ -34,6 +36,9 @@ SCHEMA = pa.schema(
     ]
 )
 """Columns of the file that a comparison writes."""
+KIND = "comparison"
+ANSWERS = "answers.parquet"
+FIGURES, DIFFERENCES = "by group of problems", "differences over the same problems"
 _NEEDED = ("problem", "sample", "verdict")
 
 
@@ -68,14 +73,14 @@ def figure_tables(
         if against and not pairs:
             continue
         title = f"{name}: " if name else ""
-        tables[f"{title}by group of problems"] = figure_rows(arms)
-        tables[f"{title}differences over the same problems"] = difference_rows(arms, pairs)
+        tables[f"{title}{FIGURES}"] = figure_rows(arms)
+        tables[f"{title}{DIFFERENCES}"] = difference_rows(arms, pairs)
         outcomes = _outcomes(part)
         tables[f"{title}KernelBench by kind"] = kind_rows(outcomes)
         tables[f"{title}KernelBench by baseline"] = baseline_rows(outcomes)
     if not tables:
         raise NotFound(f"no run {against!r} here; runs: {', '.join(_names(rows))}")
-    return {title: _without_empty_columns(lines) for title, lines in tables.items() if lines}
+    return {title: without_empty_columns(lines) for title, lines in tables.items() if lines}
 
 
 def arms_of(rows: Sequence[Mapping[str, Any]], own_share: float = 0.0) -> dict[str, list[Judged]]:
@@ -91,9 +96,29 @@ def arms_of(rows: Sequence[Mapping[str, Any]], own_share: float = 0.0) -> dict[s
     return {arm: read_answers(part, own_share) for arm, part in by_arm.items()}
 
 
-def _without_empty_columns(rows: Sequence[Row]) -> list[Row]:
-    names = [name for name in rows[0] if any(row[name] not in ("", 0) for row in rows)]
-    return [{name: row[name] for name in names} for row in rows]
+def rows_of(run: str, seed: int, cards: Iterable[Scorecard]) -> Iterator[Row]:
+    """Yield a row for the last turn of each conversation of an arm's scorecards."""
+    for card in cards:
+        for problem in card.problems:
+            for sample, outcome in enumerate(outcomes_in(problem, "last", card.headline)):
+                row = {"run": run, "seed": seed, "problem": problem.problem_id, "sample": sample}
+                row |= {"verdict": outcome.verdict.value, "speedup": outcome.speedup(card.headline)}
+                yield row | {"own_share": outcome.own_share}
+
+
+def write_comparison(cards: Mapping[Arm, Sequence[Scorecard]], store: Store) -> None:
+    """Write a row for each answer of each arm, the figures and the differences, and seal the folder.
+
+    Other arms are compared with the first method, seed by seed.
+    """
+    rows = [row for arm, its in cards.items() for row in rows_of(arm.method, arm.seed, its)]
+    tables = figure_tables(rows, next(iter(cards)).method)
+    files = {ANSWERS: store.write(ANSWERS, parquet(rows, SCHEMA))}
+    for name, title in (("figures.parquet", FIGURES), ("differences.parquet", DIFFERENCES)):
+        if lines := tables.get(title):
+            schema = pa.Table.from_pylist(lines).schema
+            files[name] = store.write(name, parquet(lines, schema))
+    store.seal(KIND, files, meta={"arms": [arm.name for arm in cards]})
 
 
 def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:

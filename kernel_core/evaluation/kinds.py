@@ -27,6 +27,12 @@ KINDS = {
 """Words in the name of a problem; the first kind that has one is taken, and without any it is elementwise."""
 
 
+def without_empty_columns(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows without the columns that say nothing in any of them."""
+    names = [name for name in (rows[0] if rows else ()) if any(row[name] not in ("", 0) for row in rows)]
+    return [{name: row[name] for name in names} for row in rows]
+
+
 def kind_of(problem_id: str) -> str:
     """Return the kind of operator that the name of a KernelBench problem begins with."""
     name = problem_id.rpartition("/")[2].lower()
@@ -46,7 +52,7 @@ def kind_rows(problems: Iterable[ProblemOutcomes]) -> list[Row]:
         row |= {tolerance: _share(answers, _passes(tolerance)) for tolerance in TOLERANCES}
         row |= {f"fair {figure}": value for figure, value in _fast(answers, "fair").items()}
         rows.append(row)
-    return rows
+    return without_empty_columns(rows)
 
 
 def baseline_rows(problems: Iterable[ProblemOutcomes]) -> list[Row]:
@@ -73,7 +79,8 @@ def baseline_rows(problems: Iterable[ProblemOutcomes]) -> list[Row]:
 def _groups(problems: Iterable[ProblemOutcomes], *, by_kind: bool) -> dict[str, list[ProblemOutcomes]]:
     """Return KernelBench's problems by level, and with `by_kind` also by level and kind."""
     groups: dict[str, list[ProblemOutcomes]] = {}
-    for problem in problems:
+    # An interval of resampled problems depends on their order.
+    for problem in sorted(problems, key=lambda problem: problem.problem_id):
         suite, _, name = problem.problem_id.partition("/")
         if suite != "kernelbench":
             continue
