@@ -100,28 +100,3 @@ judge PROBLEM KERNEL *OPTIONS:
 # The Prefect server and its UI
 ui PORT="4200":
     {{ dojo }} ui --port {{ PORT }}
-
-# Teach a Hugging Face model our kernels and measure it on KernelBench: just cold-start-kernelbench FOLDER
-cold-start-kernelbench MODEL WORK="carryover" LIMIT="200" SAMPLES="8" MINUTES="11.5":
-    .venv/bin/python benchmarks/carryover.py draw --work {{ WORK }} --modules 16000 --generated 1800 --conversations 56000 --seed 110
-    .venv/bin/python benchmarks/carryover.py teach --work {{ WORK }} --model {{ MODEL }} --steps 740 --minutes {{ MINUTES }} --conversations-file {{ WORK }}/conversations.jsonl.gz --minibatch-tokens 36000 --lr 5e-5
-    .venv/bin/python benchmarks/carryover.py answer --model {{ MODEL }} --taught {{ WORK }}/cold_start --limit {{ LIMIT }} --samples {{ SAMPLES }} --answers {{ WORK }}/answers.jsonl.gz
-    .venv/bin/python benchmarks/carryover.py judge --limit {{ LIMIT }} --samples {{ SAMPLES }} --answers {{ WORK }}/answers.jsonl.gz --judged {{ WORK }}/judged.jsonl --minutes 600
-
-# Train four methods on the same judged answers and measure each on all groups of problems: just arms FOLDER
-arms COLD_START SUITES="modules" HELD_OUT="" WORK="arms" SEEDS="0 1 2" CANDIDATES="2048" LIMIT="100" SAMPLES="4":
-    #!/usr/bin/env bash
-    set -euo pipefail
-    judged=()
-    for seed in {{ SEEDS }}; do
-      for arm in frozen expert_iteration rl_shuffled rl; do
-        .venv/bin/python benchmarks/carryover_arms.py --arm $arm --seed $seed --model {{ COLD_START }} --suite {{ SUITES }} --work {{ WORK }} --candidates {{ CANDIDATES }} --minutes 600
-        for group in kernelbench modules unseen {{ HELD_OUT }}; do
-          file={{ WORK }}/$arm-$seed-$(basename $group)
-          .venv/bin/python benchmarks/carryover.py answer --suite $group --model {{ COLD_START }} --taught {{ WORK }}/$arm-$seed/policy --limit {{ LIMIT }} --samples {{ SAMPLES }} --seed $seed --answers $file.jsonl.gz
-          .venv/bin/python benchmarks/carryover.py judge --suite $group --limit {{ LIMIT }} --samples {{ SAMPLES }} --answers $file.jsonl.gz --judged $file.jsonl --minutes 600
-          judged+=("$arm-$seed=$file.jsonl")
-        done
-      done
-    done
-    .venv/bin/python benchmarks/carryover.py report --against frozen --judged "${judged[@]}"

@@ -27,6 +27,7 @@ STAGES = {
     "train": "train with RL on verified rewards",
     "evaluate": "evaluate a policy on held-out problems",
     "best-of-n": "search the best of N kernels per problem and verify it",
+    "compare": "train several methods with several seeds, and compare them on the same problems",
     "promote": "give a name to a checkpoint that beats the current holder",
     "nightly": "evaluate the newest checkpoints of named runs against the last night",
 }

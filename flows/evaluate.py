@@ -6,7 +6,7 @@ from flows.running import running
 from flows.stage_flow import stage_flow
 from kernel_core.config import EvaluateConfig
 from kernel_core.config.policy import ORIGIN
-from kernel_core.runs.resolve import folders_read
+from kernel_core.runs.resolve import files_read, folders_read
 from tasks.assets import making
 from tasks.evaluate import score_policy
 from tasks.report import report_scorecard
@@ -33,7 +33,8 @@ def evaluate(
         reads = folders_read(here, config.policy, config.checkpoint, config.answers)
         for folder, asked in config.by_folder(name).items():
             left_out = {"checkpoint": True, "groups": True, "policy": ORIGIN, "placement": True}
-            with making(here, folder, asked.model_dump(exclude=left_out), reads, folder=folder) as work:
+            settings, files = asked.model_dump(exclude=left_out), files_read(config.answers)
+            with making(here, folder, settings, reads, files, folder=folder) as work:
                 if not work.done:
                     score_policy(asked, here, work.store)
             report_scorecard(here, folder)

@@ -14,6 +14,7 @@ from kernel_core.config import PipelineConfig, asked
 from kernel_core.config.model_kind import is_untaught
 from kernel_core.runs.naming import AFTER, BEFORE, UNTAUGHT_CARD, WINNERS
 from kernel_core.runs.resolve import UNTAUGHT, folders_read, foundations, needs_cold_start
+from tasks.events import training_finished
 from tasks.report import report_pipeline
 
 
@@ -31,6 +32,7 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
     where = {"run": config.run, "root": config.root}
     policy = config.train.policy
     with running(config.run, config.root) as here:
+        known = here.stages()
         lay_corpus(here, config.ingest, config.index, mode)
         if needs_cold_start(config.train):
             if is_untaught(policy):
@@ -52,3 +54,5 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
         route(best_of_n, mode, reads, config=search, name=WINNERS, **where)
 
         report_pipeline(here, config)
+        if here.stages() != known:
+            training_finished(here, policy.device)

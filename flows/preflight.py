@@ -17,8 +17,9 @@ from kernel_core.config import (
 )
 from kernel_core.config.rollout import RolloutStageConfig
 from kernel_core.corpus.generator_source import check_left_out
+from kernel_core.dialogue.answers import stored_answers
 from kernel_core.policy import check_policy
-from kernel_core.problems.load import load_problems, shares_of
+from kernel_core.problems.load import check_problems
 from kernel_core.runs.resolve import choose_weights
 from kernel_core.runs.run_folder import Run
 from tasks.gpu import require_gpu
@@ -37,20 +38,23 @@ def check_before_start(stage: str, parameters: Mapping[str, Any], *, elsewhere: 
     stages = list(_stages_of(config))
     for one in stages:
         for problems in _groups(one, ProblemsConfig):
-            _check_problems(problems)
+            check_problems(problems)
     for value in (config, getattr(config, "ingest", None), parameters.get("ingest")):
         if isinstance(value, IngestConfig):
             check_left_out(value)
-    if isinstance(config, EvaluateConfig | BestOfNConfig) and stage != "nightly":
+    answers = getattr(config, "answers", None)
+    if answers is not None:
+        stored_answers(answers).in_order()
+    elif isinstance(config, EvaluateConfig | BestOfNConfig) and stage != "nightly":
         choose_weights(Run(*place_of(stage, parameters)), config.policy, config.checkpoint)
     if here:
         for one in stages:
-            require_gpu(one.policy_here, one.gym)
+            require_gpu(one.policy_here if answers is None else None, one.gym)
         if isinstance(config, IndexConfig):
             require_gpu(PolicyConfig(device=config.device))
         # In a pipeline the policy that is trained is also the one that is asked.
         for one in stages[:1]:
-            if getattr(config, "checkpoint", None) is None:
+            if answers is None and getattr(config, "checkpoint", None) is None:
                 check_policy(one.policy)
 
 
@@ -69,9 +73,3 @@ def _groups(config: Config, kind: type[ProblemsConfig]) -> Iterator[ProblemsConf
         yield from (
             one for one in (value.values() if isinstance(value, dict) else [value]) if isinstance(one, kind)
         )
-
-
-def _check_problems(problems: ProblemsConfig) -> None:
-    """One problem of each suite: it is there, and so are its families."""
-    for share in shares_of(problems) if problems.mix else [problems]:
-        load_problems(share.model_copy(update={"limit": 1}))

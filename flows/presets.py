@@ -27,6 +27,7 @@ from kernel_core.runs.configure import build, override
 
 STAGES = (
     "pipeline",
+    "compare",
     "ingest",
     "verify",
     "index",
@@ -48,8 +49,7 @@ def config_class_of(stage: str) -> type[Config]:
     """The class of a stage's settings, without an import of its flow."""
     others = {"cold-start": "Train", "best-of-n": "BestOfN", "nightly": "Evaluate", "promote": "Evaluate"}
     name = others.get(stage, stage.capitalize())
-    found: type[Config] = getattr(kernel_core.config, f"{name}Config")
-    return found
+    return typing.cast(type[Config], getattr(kernel_core.config, f"{name}Config"))
 
 
 def module_of(stage: str) -> str:
@@ -131,7 +131,7 @@ def chosen_settings(
 ) -> dict[str, Any]:
     """The layers above the preset: what a person chose."""
     own = _own_parameters(stage)
-    if stage == "pipeline":  # its policy is the one that it trains
+    if stage in ("pipeline", "compare"):  # its policy is the one that it trains
         assignments = [f"train.{one}" if one.startswith("policy.") else one for one in assignments]
     layers = []
     if file is not None:

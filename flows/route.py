@@ -14,9 +14,9 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import httpx
 
@@ -44,21 +44,39 @@ class ChildFailed(OurFault):
     """A deployed stage failed more often than it may, or was cancelled."""
 
 
+class Stage(NamedTuple):
+    """A stage's flow, the sealed folders that it reads, and its parameters."""
+
+    flow: Any
+    reads: Mapping[str, Store]
+    parameters: Mapping[str, Any]
+
+
 def route(stage_flow: Any, mode: Mode, reads: Mapping[str, Store] | None = None, **parameters: Any) -> None:
     """Run a stage to its end, here or on a worker; its output is in the run's folder afterwards.
 
-    `reads` are the sealed folders that the stage reads. Raises `ChildFailed` when a deployed child was
-    cancelled or every attempt failed, and `ConfigError` when it met a mistake of the caller's. An inline
-    stage raises its own error.
+    `reads` are the sealed folders that the stage reads. Raises what `route_all` raises.
+    """
+    route_all(mode, [Stage(stage_flow, reads or {}, parameters)])
+
+
+def route_all(mode: Mode, stages: Sequence[Stage]) -> None:
+    """Run stages that do not depend on each other: here one after another, or all at once on workers.
+
+    Raises `ChildFailed` when a deployed child was cancelled or every attempt failed, and `ConfigError` when
+    it met a mistake of the caller's, after all others have ended. An inline stage raises its own error.
     """
     if mode == "inline":
-        stage_flow(**parameters)
+        for stage in stages:
+            stage.flow(**stage.parameters)
         return
-    sent = as_json(parameters)
-    name = child_of(stage_flow.name, "stage-cuda" if _needs_gpu(sent) else "stage-cpu")
-    inputs = {name: sealed_digest(store) for name, store in (reads or {}).items()}
-    digest = stage_digest(stage_flow.name, sent, inputs)
-    _run_child(name, sent, digest)
+    children = []
+    for stage in stages:
+        sent = as_json(stage.parameters)
+        name = child_of(stage.flow.name, "stage-cuda" if _needs_gpu(sent) else "stage-cpu")
+        inputs = {name: sealed_digest(store) for name, store in stage.reads.items()}
+        children.append(_Child(name, sent, stage_digest(stage.flow.name, sent, inputs)))
+    _run_children(children)
 
 
 def child_of(stage: str, tag: Literal["stage-cpu", "stage-cuda"]) -> str:
@@ -76,28 +94,86 @@ def stage_digest(stage: str, parameters: Mapping[str, Any], inputs: Mapping[str,
     return digest_of([stage, canonical(parameters), dict(inputs), code_version()])
 
 
-def _run_child(name: str, parameters: dict[str, Any], digest: str) -> None:
+class _Child:
+    """A stage on a worker, and its attempts so far."""
+
+    def __init__(self, name: str, parameters: dict[str, Any], digest: str) -> None:
+        self.name, self._parameters, self._digest = name, parameters, digest
+        self.attempt = self.failures = 0
+
+    @property
+    def key(self) -> str:
+        """Return the idempotency key of this attempt."""
+        return f"{self._digest}:{self.attempt}"
+
+    def start(self) -> FlowRun:
+        """Return the flow run of this attempt, made if there is none."""
+        from prefect.deployments import run_deployment
+
+        return _patiently(
+            partial(
+                run_deployment, self.name, parameters=self._parameters, idempotency_key=self.key, timeout=0
+            )
+        )
+
+    def is_done(self, ended: FlowRun, began: Any) -> bool:
+        """Return True for a completed flow run, False where another attempt is to begin; raise otherwise.
+
+        Attempts that were made before this parent began are not counted.
+        """
+        state = ended.state
+        if state is not None and state.is_completed():
+            return True
+        if not (ended.created is not None and ended.created < began):
+            if state is not None and state.is_cancelled():
+                raise ChildFailed(f"{self.name} ({ended.name}) was cancelled; start the flow again to go on")
+            if (mistake := _callers_mistake(state)) is not None:
+                raise ConfigError(f"{self.name} ({ended.name}): {mistake}")
+            self.failures += 1
+        message = state.message if state is not None else "no state"
+        log.warning("%s, attempt %d: %s", self.name, self.attempt, message)
+        self.attempt += 1
+        if self.failures < ATTEMPTS:
+            return False
+        raise ChildFailed(
+            f"{self.name} failed {ATTEMPTS} times; see its runs in the Prefect UI, then start again"
+        )
+
+
+def _run_children(children: Sequence[_Child]) -> None:
+    """Wait for all children, and raise the first failure at the end. Whatever stops this process meanwhile,
+    the children are stopped too."""
     from prefect import runtime
     from prefect.client.orchestration import get_client
+    from prefect.exceptions import TerminationSignal
 
-    began = runtime.flow_run.scheduled_start_time
-    attempt = failures = 0
-    while failures < ATTEMPTS:
-        with get_client(sync_client=True) as client:
-            child = _ended_child(client, name, parameters, key=f"{digest}:{attempt}")
-        state = child.state
-        if state is not None and state.is_completed():
-            return
-        ended_before_us = child.created is not None and child.created < began
-        if not ended_before_us:
-            if state is not None and state.is_cancelled():
-                raise ChildFailed(f"{name} ({child.name}) was cancelled; start the flow again to go on")
-            if (mistake := _callers_mistake(state)) is not None:
-                raise ConfigError(f"{name} ({child.name}): {mistake}")
-            failures += 1
-        log.warning("%s, attempt %d: %s", name, attempt, state.message if state is not None else "no state")
-        attempt += 1
-    raise ChildFailed(f"{name} failed {ATTEMPTS} times; see its runs in the Prefect UI, then start again")
+    began, errors = runtime.flow_run.scheduled_start_time, []
+    with get_client(sync_client=True) as client:
+        waiting: dict[_Child, FlowRun | None] = dict.fromkeys(children)
+        try:
+            while waiting:
+                for child, flow_run in list(waiting.items()):
+                    if flow_run is None:
+                        waiting[child] = child.start()
+                        continue
+                    flow_run = waiting[child] = _patiently(partial(client.read_flow_run, flow_run.id))
+                    if flow_run.state is None or not flow_run.state.is_final():
+                        continue
+                    waiting[child] = None
+                    try:
+                        if child.is_done(flow_run, began):
+                            del waiting[child]
+                    except (ChildFailed, ConfigError) as error:
+                        errors.append(error)
+                        del waiting[child]
+                if any(waiting.values()):
+                    time.sleep(POLL_S)
+        except (KeyboardInterrupt, TerminationSignal):
+            for child in waiting:
+                _cancel(client, child.key)
+            raise
+    if errors:
+        raise errors[0]
 
 
 def _callers_mistake(state: Any) -> str | None:
@@ -105,25 +181,6 @@ def _callers_mistake(state: Any) -> str | None:
     kinds = "|".join(kind.__name__ for kind in (CallerError, *CallerError.__subclasses__()))
     told = re.search(rf"\b(?:{kinds}): (.*)", (state.message if state is not None else None) or "", re.DOTALL)
     return told[1] if told is not None else None
-
-
-def _ended_child(client: SyncPrefectClient, name: str, parameters: dict[str, Any], key: str) -> FlowRun:
-    """The child of this key, made if there is none, once it has ended. Whatever stops this process meanwhile,
-    its child is stopped too."""
-    from prefect.deployments import run_deployment
-    from prefect.exceptions import TerminationSignal
-
-    try:
-        child = _patiently(
-            partial(run_deployment, name, parameters=parameters, idempotency_key=key, timeout=0)
-        )
-        while child.state is None or not child.state.is_final():
-            time.sleep(POLL_S)
-            child = _patiently(partial(client.read_flow_run, child.id))
-    except (KeyboardInterrupt, TerminationSignal):
-        _cancel(client, key)
-        raise
-    return child
 
 
 def _cancel(client: SyncPrefectClient, key: str) -> None:

@@ -15,7 +15,7 @@ from kernel_core.config import PipelineConfig
 from kernel_core.runs.naming import own_or_free
 from kernel_core.runs.stage_record import canonical
 
-FRESH = ("pipeline", "train", "evaluate", "best-of-n")
+FRESH = ("pipeline", "compare", "train", "evaluate", "best-of-n")
 """Stages that make a run of their own; the others add to one, or keep one name for ever."""
 
 

@@ -24,7 +24,6 @@ from prefect.client.schemas.objects import StateType
 from prefect.context import FlowRunContext
 from prefect.exceptions import PrefectException
 from prefect.states import Crashed
-from rich.console import Console
 
 from flows.lease import wanted
 from flows.server import send_queued
@@ -74,7 +73,7 @@ def _check_on_this_worker() -> None:
 
 def _show_settings(here: Run, settled: Mapping[str, Any]) -> None:
     """Show what runs: as the first artifact, and for a worker's run in place of what its caller typed."""
-    context, flow_run = FlowRunContext.get(), _flow_run_id()
+    context, flow_run = FlowRunContext.get(), flow_run_id()
     if context is None or context.flow is None or flow_run is None:
         return
     effective = as_json({**(context.parameters or {}), **settled})
@@ -92,22 +91,20 @@ def _owning(here: Run, settled: Mapping[str, Any]) -> Iterator[Run]:
     A flow that another flow started works in its parent's run and leaves owning it to the parent; if a
     worker runs it, only for as long as the parent is there.
     """
-    if run_by_a_worker():
-        outlive_the_worker()
     if started_by_another_flow():
         if not run_by_a_worker():
             yield here
             return
-        with wanted(here, _flow_run_id()), logged(here):
+        with wanted(here, flow_run_id()), logged(here):
             yield here
         return
     context = FlowRunContext.get()
     if context is None or context.flow is None:
         raise OurFault(f"run {here.name} was opened outside of a flow")
     flow, parameters = context.flow.name, {**(context.parameters or {}), **settled}
-    before, flow_run = here.state(), str(_flow_run_id() or "") or None
+    before, flow_run = here.state(), str(flow_run_id() or "") or None
     with (
-        wanted(None, _flow_run_id() if run_by_a_worker() else None),
+        wanted(None, flow_run_id() if run_by_a_worker() else None),
         here.owned(flow, as_json(parameters), flow_run, adds=flow in ADD),
         logged(here),
         judges_kept(),
@@ -139,7 +136,8 @@ def tell_the_end_of(flow_run: str, *, goes_on: str | None) -> None:
         log.warning("could not mark flow run %s of a dead process as crashed: %s", flow_run, error)
 
 
-def _flow_run_id() -> UUID | None:
+def flow_run_id() -> UUID | None:
+    """Return the id of this flow run; None outside of one."""
     context = FlowRunContext.get()
     return context.flow_run.id if context is not None and context.flow_run is not None else None
 
@@ -152,22 +150,8 @@ def started_by_another_flow() -> bool:
 
 def run_by_a_worker() -> bool:
     """Whether this very flow run is what a worker started this process for."""
-    this = _flow_run_id()
+    this = flow_run_id()
     return this is not None and str(this) == os.environ.get("PREFECT__FLOW_RUN_ID")
-
-
-def outlive_the_worker() -> None:
-    """A killed worker takes the pipe of its flow runs' output with it. Prefect logs by way of Rich, which
-    ends a process at the first line without a reader. The log is in the run's folder too."""
-    Console.on_broken_pipe = _go_on_in_silence  # type: ignore[method-assign]
-
-
-def _go_on_in_silence(console: Console) -> None:
-    console.quiet = True
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for output in (1, 2):
-        os.dup2(nowhere, output)
-    os.close(nowhere)
 
 
 def as_json(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,14 +32,13 @@ def _wait_less_for_sqlite() -> None:
     """Have a writer give up on a locked database after seconds; the server then answers "later", and clients
     ask again. Prefect has it wait for a minute, and now and then (one command in some fifty) all writers do.
     """
-    from prefect.server.database.configurations import AioSqliteConfiguration
+    from sqlalchemy import event
+    from sqlalchemy.pool import Pool
 
-    set_up = AioSqliteConfiguration.setup_sqlite
+    def wait_less(connection: Any, record: Any, proxy: Any) -> None:
+        if type(connection).__module__.endswith("aiosqlite"):
+            cursor = connection.cursor()
+            cursor.execute(f"PRAGMA busy_timeout = {_SQLITE_WAITS_MS}")
+            cursor.close()
 
-    def set_up_and_wait_less(self: Any, connection: Any, record: Any) -> None:
-        set_up(self, connection, record)
-        cursor = connection.cursor()
-        cursor.execute(f"PRAGMA busy_timeout = {_SQLITE_WAITS_MS}")
-        cursor.close()
-
-    AioSqliteConfiguration.setup_sqlite = set_up_and_wait_less  # type: ignore[method-assign]
+    event.listen(Pool, "checkout", wait_less)

@@ -52,5 +52,6 @@ def train(
         with making(here, "train", settings, reads, folder="", may_change=MAY_CHANGE) as work:
             if not work.done:
                 work.output = train_policy(config, here)
-                training_finished(here, config.policy.device)
+                if not started_by_another_flow():
+                    training_finished(here, config.policy.device)
             report_training(here, has_more=not work.done)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -21,6 +21,7 @@ BaselineKind = Literal["eager", "eager_tf32", "compile", "compile_tf32"]
 """How a reference is timed: eager or `torch.compile`, each with TF32 products off or allowed."""
 Baseline = Literal["fair", "eager", "eager_tf32", "compile", "compile_tf32"]
 """Denominator of a speed-up; `fair` is the fastest kind at the candidate's precision or higher."""
+BASELINES: tuple[Baseline, ...] = get_args(Baseline)
 Tolerance = Literal["field", "measured", "strict"]
 """Error bound of a correct output: KernelBench's, measured error of honest arithmetic, IEEE float32's."""
 

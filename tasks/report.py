@@ -53,6 +53,7 @@ def report_index(run: Run) -> None:
 def report_scorecard(run: Run, name: str) -> None:
     """The headline figures with their plot, one row a problem, and each problem's best answer."""
     from kernel_core.evaluation.evidence import best_answers, extremes
+    from kernel_core.evaluation.kinds import baseline_rows, kind_rows
     from kernel_core.evaluation.scorecard import headline_rows, load_scorecard
     from kernel_core.evaluation.tables import measured_in_words, problem_rows, work_rows
 
@@ -81,6 +82,8 @@ def report_scorecard(run: Run, name: str) -> None:
     work = work_rows(card)
     sections = {"headline": headline_rows(card), "precision, tolerance, own work": work}
     sections |= {"what became of the answers": found.rows()}
+    if by_kind := kind_rows(card.problems):
+        sections |= {"KernelBench by kind": by_kind, "KernelBench by baseline": baseline_rows(card.problems)}
     if card.conditions.taken_out:
         sections["judges taken out"] = [{"judge": one} for one in card.conditions.taken_out]
     if card.conditions.left_out:

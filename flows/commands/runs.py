@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -19,10 +16,11 @@ from flows.arguments import Count, Port, Root
 from flows.terminal import say
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.python_module import module_command
-from kernel_core.report.overview import overview, runs_table, state_of
-from kernel_core.runs.run_folder import find_run, list_runs, process_identity
+from kernel_core.report.overview import overview, rows_table, runs_table
+from kernel_core.runs.run_folder import find_run, list_runs, state_of
 
-STOP_TIMEOUT_S = 60.0
+WIDTH = 200
+"""Columns of a table of figures with intervals, also where a terminal is narrower."""
 
 runs = App(name="runs")
 Seconds = Annotated[float, Parameter(validator=Number(gte=0.1, lte=86400))]
@@ -87,6 +85,22 @@ def answers(
 
 
 @runs.command
+def figures(file: str, /, *, against: str = "", own_share: float = 0.0) -> int:
+    """Figures of a Parquet file of judged answers, by group of problems and arm, with paired differences.
+
+    Args:
+        file: such as answers.parquet of `dojo compare`, or a file of docs/results
+        against: the arm that others are compared with; by default the first
+        own_share: count a correct answer from this share of own work on
+    """
+    from kernel_core.evaluation.judged_rows import figure_tables, read_rows
+
+    for title, rows in figure_tables(read_rows(file), against, own_share).items():
+        Console(width=max(WIDTH, Console().width)).print(rows_table(title, rows))
+    return 0
+
+
+@runs.command
 def judge(name: str, /, *settings: str, folder: str = "", root: Root = "runs") -> int:
     """Judge the kept answers of a run again, by today's judge; the first scorecard stays.
 
@@ -146,23 +160,10 @@ def logs(
 @runs.command
 def stop(name: str, /, *, root: Root = "runs") -> int:
     """Ask a run's process to stop, and wait until it has."""
+    from kernel_core.runs.stopping import stop as stop_run
+
     run = find_run(root, name)
-    state = state_of(run)
-    if state.condition != "running":
-        raise ConfigError(f"run {run.name!r} is not running: it is {state.condition}")
-    if state.host != socket.gethostname():
-        raise ConfigError(
-            f"run {run.name!r} runs on {state.host}; stop it there, or cancel it in the Prefect UI"
-        )
-    os.kill(state.pid, signal.SIGINT)
-    deadline = time.monotonic() + STOP_TIMEOUT_S
-    while process_identity(state.pid) == state.process:
-        if time.monotonic() > deadline:
-            raise ConfigError(
-                f"process {state.pid} has not stopped after {STOP_TIMEOUT_S:.0f} s; "
-                f"`kill -9 {state.pid}` is safe: the same command goes on from what is done"
-            )
-        time.sleep(0.2)
+    stop_run(run)
     say(f"run {run.name} is {state_of(run).condition}; `dojo runs resume {run.name}` goes on")
     return 0
 

@@ -14,7 +14,6 @@ from rich.logging import RichHandler
 
 from flows.server import prepare_environment, require_access, send_queued, standing_server, starting_server
 from flows.terminal import say, working
-from kernel_core.config import Config, PipelineConfig
 from kernel_core.config.base import laid_over
 from kernel_core.runs.run_folder import Run
 from tasks.gpu import NoGpu
@@ -46,8 +45,9 @@ def _show_settings(stage: str, make_parameters: Callable[[], dict[str, Any]]) ->
     parameters = make_parameters()
     from flows.preflight import check_before_start
     from flows.running import as_json
+    from kernel_core.runs.forecast import plan_of
 
-    for line in needs_of(parameters["config"]):
+    for line in plan_of(parameters["config"]):
         say(f"# {line}")
     try:
         check_before_start(stage, parameters)
@@ -58,27 +58,15 @@ def _show_settings(stage: str, make_parameters: Callable[[], dict[str, Any]]) ->
     return 0
 
 
-def needs_of(config: Config) -> list[str]:
-    """Return the stages of a pipeline with their work, place, time and memory; nothing for one stage."""
-    from kernel_core.runs.forecast import forecast
-
-    if not isinstance(config, PipelineConfig):
-        return []
-    planned = list(forecast(config))
-    known = [one.minutes for one in planned if one.minutes is not None]
-    total = f"in all about {sum(known):.0f} min on an H200 for the stages with a known time"
-    return [*map(str, planned), total]
-
-
 def stage_help(stage: str) -> str:
     """The presets of a stage and its settings, as lines."""
     from flows.presets import PREFECT_YAML, config_class_of, entrypoint_of, load_yaml
     from kernel_core.config.reference import settings_of
 
-    entries = load_yaml(PREFECT_YAML)["deployments"]
-    presets = [entry for entry in entries if entry["entrypoint"] == entrypoint_of(stage)]
     lines = ["presets (the first is used without a name):"]
-    lines += [f"  {entry['name']:<18} {entry['description']}" for entry in presets]
+    for entry in load_yaml(PREFECT_YAML)["deployments"]:
+        if entry["entrypoint"] == entrypoint_of(stage):
+            lines.append(f"  {entry['name']:<18} {entry['description']}")
     lines.append("settings (key=value; all pages: docs/settings.md):")
     for one in settings_of(config_class_of(stage)):
         lines.append(f"  {one.key} = {one.default}   {one.meaning}")
@@ -87,13 +75,9 @@ def stage_help(stage: str) -> str:
 
 def resume(stage: str, recorded: Mapping[str, Any]) -> int:
     """Run a recorded command again."""
+    from flows.presets import build_parameters
 
-    def parameters() -> dict[str, Any]:
-        from flows.presets import build_parameters
-
-        return build_parameters(stage, recorded)
-
-    return _run_flow(stage, parameters)
+    return _run_flow(stage, lambda: build_parameters(stage, recorded))
 
 
 def judge_again(run: Run, folder: str, settings: Sequence[str]) -> int:

@@ -6,6 +6,7 @@ fields make the form in the Prefect UI; presets are the deployments in `prefect.
 
 from kernel_core.config.base import Config
 from kernel_core.config.cold_start import ColdStartConfig
+from kernel_core.config.compare import Arm, CompareConfig
 from kernel_core.config.corpus import IndexConfig, IngestConfig, ProblemsConfig, VerifyConfig, WeightedSuite
 from kernel_core.config.curriculum import CurriculumConfig, RewardWeights, StageConfig
 from kernel_core.config.environment import EnvironmentConfig, ServeConfig
@@ -19,8 +20,10 @@ from kernel_core.config.train import MismatchConfig, SamplerConfig, TrainConfig
 
 __all__ = [
     "PLACES",
+    "Arm",
     "BestOfNConfig",
     "ColdStartConfig",
+    "CompareConfig",
     "Config",
     "CurriculumConfig",
     "EnvironmentConfig",

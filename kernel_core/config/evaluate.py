@@ -34,7 +34,9 @@ class EvaluateConfig(RolloutStageConfig):
         default_factory=dict, description="Further groups of problems by name, each with its own scorecard."
     )
     answers: str | None = Field(
-        None, description="Folder of stored answers, judged again; no policy is asked."
+        None,
+        description="Stored answers that are judged in place of a policy's: a folder, or a file (.parquet, "
+        ".jsonl, .jsonl.gz) with problem_id, sample, text.",
     )
     seed: int = Field(0, description="Random seed.")
 
@@ -53,6 +55,11 @@ class EvaluateConfig(RolloutStageConfig):
             for name, problems in self.groups.items()
         }
         return {folder: plain, **others}
+
+    @property
+    def policy_on_gpu(self) -> bool:
+        """Return True if a policy is asked and is on GPUs."""
+        return self.answers is None and super().policy_on_gpu
 
     @model_validator(mode="after")
     def _k_follows_samples(self) -> Self:

@@ -117,8 +117,8 @@ class RolloutStageConfig(Config):
 
     @property
     def model_name(self) -> str:
-        """Return the checkpoint or the model, as a list of runs names it."""
-        checkpoint = getattr(self, "checkpoint", None)
+        """Return the stored answers, the checkpoint or the model, as a list of runs names it."""
+        checkpoint = getattr(self, "answers", None) or getattr(self, "checkpoint", None)
         words = self.policy.model if checkpoint in (None, "@base") else checkpoint
         return "/".join(words.rstrip("/").split("/")[-2:])
 

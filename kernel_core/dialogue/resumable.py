@@ -231,7 +231,7 @@ def _samples_of(kept: KeptAnswers, problems: Sequence[Problem]) -> dict[str, lis
     for answer in kept.in_order():
         if answer.problem_id not in by_problem:
             continue
-        if answer.problem_sha256 != sources[answer.problem_id]:
+        if answer.problem_sha256 not in ("", sources[answer.problem_id]):
             raise ConfigError(
                 f"problem {answer.problem_id} is another one now than when it was answered; "
                 "judge with the problems of that time, or leave it out"

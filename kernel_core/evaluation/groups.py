@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from kernel_core.evaluation.metrics import Scorecard
 from kernel_core.evaluation.statistics import (
-    Difference,
-    Estimate,
+    in_per_cent,
     mean_difference_of_seeds,
     pass_at_k,
     share,
@@ -61,12 +60,16 @@ def group_of(problem_id: str) -> str:
     return suite
 
 
-def read_answers(rows: Iterable[Mapping[str, Any]]) -> list[Judged]:
-    """Return the answers of rows with `problem`, `verdict` and `speedup`."""
+def read_answers(rows: Iterable[Mapping[str, Any]], own_share: float = 0.0) -> list[Judged]:
+    """Return the answers of rows with `problem`, `verdict` and `speedup`.
+
+    A correct answer counts from a share of `own_share` of own work on.
+    """
     return [
         Judged(
             row["problem"],
-            correct=row["verdict"] == "correct",
+            correct=row["verdict"] == "correct"
+            and (not own_share or (row.get("own_share") or 0.0) >= own_share),
             speedup=row.get("speedup"),
             judged=row["verdict"] != "not judged",
         )
@@ -127,7 +130,7 @@ def figure_rows(arms: Mapping[str, Sequence[Judged]], k: Sequence[int] = K) -> l
             for name, metric in metrics(k, timed=_is_timed(problems)).items():
                 values = [value for one in problems.values() if (value := metric(one)) is not None]
                 enough = values and len(values) >= ENOUGH * len(problems)
-                row[name] = _in_words(share(values), signed=False) if enough else ""
+                row[name] = in_per_cent(share(values)) if enough else ""
             found.append(row)
     return found
 
@@ -177,7 +180,7 @@ def _differences(
             continue
         by_side = list(zip(*known, strict=True))
         difference = mean_difference_of_seeds(by_side[::2], by_side[1::2])
-        row[name] = _in_words(difference, signed=True)
+        row[name] = in_per_cent(difference, signed=True)
     return row
 
 
@@ -219,11 +222,3 @@ def _by_problem(answers: Sequence[Judged], group: str) -> dict[str, list[Judged]
         if group_of(one.problem) == group:
             found[one.problem].append(one)
     return dict(found)
-
-
-def _in_words(estimate: Estimate, *, signed: bool) -> str:
-    sign = "+" if signed else ""
-    words = f"{100 * estimate.value:{sign}.1f} %"
-    if estimate.low is not None and estimate.high is not None:
-        words += f" ({100 * estimate.low:{sign}.1f} … {100 * estimate.high:{sign}.1f})"
-    return f"{words} p {estimate.p_value:.3f}" if isinstance(estimate, Difference) else words

@@ -19,6 +19,7 @@ from kernel_core.errors import NotFound
 from kernel_core.evaluation.statistics import Estimate, geometric_mean, pass_at_k, share
 from kernel_core.evaluation.work import Work, work_of
 from kernel_core.records import (
+    BASELINES,
     Baseline,
     Evaluation,
     NotJudged,
@@ -213,7 +214,7 @@ def share_above(
 
 def outcome_of(evaluation: Evaluation, turn: int) -> Outcome:
     """The scored part of an evaluation."""
-    over = {name: evaluation.speedup_over(name) for name in SIDE_BY_SIDE}
+    over = {name: evaluation.speedup_over(name) for name in BASELINES}
     return Outcome(
         turn=turn,
         verdict=evaluation.verdict,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import platform
-from collections import Counter
 from collections.abc import Sequence
 
 from pydantic import ValidationError
 
 from kernel_core.batches import EachBatch, in_order
 from kernel_core.config import EvaluateConfig
-from kernel_core.dialogue.answers import PIECES, KeptAnswers
+from kernel_core.dialogue.answers import PIECES, stored_answers
 from kernel_core.dialogue.resumable import (
     JudgedConversations,
     converse,
@@ -109,15 +108,16 @@ def evaluate_answers(
     memory: Store | None = None,
     each: EachBatch = in_order,
 ) -> Scorecard:
-    """Judge the answers in the folder `config.answers` again, and write a scorecard of its own.
+    """Judge the answers in the folder or file `config.answers`, and write a scorecard of its own.
 
-    Only problems with the asked number of samples are judged; the others are named on the card. Raises
-    `NotFound` where no answers are, `ConfigError` where they are to other problems.
+    Only problems with the asked number of samples are judged, and only so many of each; the others are named
+    on the card. Raises `NotFound` where no answers are, `ConfigError` where they are to other problems.
     """
     problems, left_out = load_audited(config.problems, memory)
-    kept = KeptAnswers(Store(str(config.answers)))
-    numbers = Counter(answer.problem_id for answer in kept.in_order() if answer.turn == 0)
-    answered = [one for one in problems if numbers[one.id] >= config.samples_per_problem]
+    stored = stored_answers(str(config.answers))
+    stored.in_order()  # raises where there are none
+    kept = stored.first(config.samples_per_problem)
+    answered = [problem for problem in problems if problem.id in kept.problem_ids]
     if not answered:
         raise ConfigError(
             f"{config.answers} has {config.samples_per_problem} answers to none of {len(problems)} problems; "

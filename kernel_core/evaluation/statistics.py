@@ -58,6 +58,15 @@ class Difference(Estimate):
         return self.p_value < LEVEL
 
 
+def in_per_cent(estimate: Estimate, *, signed: bool = False) -> str:
+    """Return a share or difference in per cent with its interval, and the p-value of a difference."""
+    sign = "+" if signed else ""
+    words = f"{100 * estimate.value:{sign}.1f} %"
+    if estimate.low is not None and estimate.high is not None:
+        words += f" ({100 * estimate.low:{sign}.1f} … {100 * estimate.high:{sign}.1f})"
+    return f"{words} p {estimate.p_value:.3f}" if isinstance(estimate, Difference) else words
+
+
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
     """The chance that at least one of `k` samples, drawn without replacement, is correct.
 

@@ -175,10 +175,16 @@ def _adapted(model: Any, rank: int) -> Any:
         return get_peft_model(model, lora)
 
 
+_DESCRIPTIONS = ("config.json", "policy.json", "adapter_config.json")
+"""A folder of a model has one of them: as transformers, this package or PEFT leaves it."""
+
+
 def require_model(name: str, revision: str | None) -> bool:
     """Return True if a model is on this machine; raise `NotFound` where it is not and the hub is
     unreachable."""
     if Path(name).is_dir():
+        if not any((Path(name) / file).is_file() for file in _DESCRIPTIONS):
+            raise NotFound(f"{name} holds no model: it has no {', '.join(_DESCRIPTIONS)}")
         return True
     if not _may_be_hub_name(name):
         raise NotFound(f"no model {name!r}: there is no such folder")

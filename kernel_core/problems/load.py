@@ -99,6 +99,12 @@ def load_problems(config: ProblemsConfig) -> list[Problem]:
     return [at_precision(halved(problem, times), config.precision) for problem in _named(config)]
 
 
+def check_problems(config: ProblemsConfig) -> None:
+    """Load one problem of each suite: raises `load_problems`'s errors where it or a family is not there."""
+    for share in shares_of(config) if config.mix else [config]:
+        load_problems(share.model_copy(update={"limit": 1}))
+
+
 def shares_of(config: ProblemsConfig) -> list[ProblemsConfig]:
     """A mixture as one config a suite, each with its share of `limit`; without shares of none."""
     if config.families:

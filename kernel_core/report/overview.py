@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Column, Table
 
-from kernel_core.errors import Corrupt, NotFound
-from kernel_core.runs.run_folder import Run, RunState
+from kernel_core.errors import Corrupt
+from kernel_core.runs.run_folder import Run, state_of
 
 SHOWN_METRICS = ("step", "stage", "reward/mean", "kernel/", "probe/", "seconds/")
 """Beginnings of the metrics worth a line in an overview; all of them are in `metrics.jsonl`."""
@@ -63,14 +63,6 @@ def rows_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     for row in rows:
         table.add_row(*(escape(_text(row.get(name))) for name in names))
     return table
-
-
-def state_of(run: Run) -> RunState:
-    """Return the last state that a run's owner wrote. Raises `NotFound` before any did."""
-    state = run.state()
-    if state is None:
-        raise NotFound(f"run {run.name!r} has no state.json; its command never began")
-    return state
 
 
 def coloured(condition: str) -> str:

@@ -8,8 +8,10 @@ from typing import Any
 from kernel_core.evaluation.best_of_n import load_selection
 from kernel_core.evaluation.comparison import compare
 from kernel_core.evaluation.groups import Judged, answers_of, difference_rows, figure_rows, pairs_of
+from kernel_core.evaluation.kinds import baseline_rows
 from kernel_core.evaluation.promotion import decide
 from kernel_core.evaluation.scorecard import load_scorecard
+from kernel_core.evaluation.statistics import in_per_cent
 from kernel_core.runs.naming import AFTER, BEFORE, UNTAUGHT_CARD, WINNERS
 from kernel_core.runs.run_folder import Run
 
@@ -43,7 +45,7 @@ def verdict_lines(run: Run, arms: Mapping[str, Sequence[Judged]]) -> list[str]:
     change = compare(load_scorecard(run.store.child(BEFORE)), load_scorecard(run.store.child(AFTER)))
     decision = decide(change)
     better = "RL made it clearly better" if decision.passes else "RL did not make it clearly better"
-    ends = [_winners(run), _cost(run)]
+    ends = [_fast(run), _winners(run), _cost(run)]
     lines = [f"**{better}:** {decision.reason}.", *_learned(run)]
     by_group: dict[str, list[str]] = {}
     for row in figure_rows(arms):
@@ -69,6 +71,17 @@ def _learned(run: Run) -> list[str]:
     return lines
 
 
+def _fast(run: Run) -> str:
+    """Return the share of answers after RL that beat the fair baseline, by level of KernelBench."""
+    card = load_scorecard(run.store.child(AFTER))
+    levels = [row for row in baseline_rows(card.problems) if row["faster than"] == "fair"]
+    if levels:
+        shares = ", ".join(f"{row['group']} {row['fast_1']}" for row in levels)
+        return f"Faster than the fair baseline: {shares}."
+    speed = card.last.headline
+    return f"Faster than eager ({speed.kind}): {in_per_cent(speed.fast_1)}."
+
+
 def _winners(run: Run) -> str:
     selection = load_selection(run.store.child(WINNERS))
     speedups = [
@@ -82,4 +95,9 @@ def _winners(run: Run) -> str:
 def _cost(run: Run) -> str:
     seconds = {record.stage: record.seconds for record in run.stages() if record.seconds is not None}
     stages = ", ".join(f"{stage} {value / 60:.1f}" for stage, value in seconds.items())
-    return f"Cost: {sum(seconds.values()) / 60:.1f} minutes ({stages})."
+    on_gpu = sum(seconds.get(record.stage, 0.0) for record in run.stages() if _uses_gpu(record.config))
+    return f"Cost: {sum(seconds.values()) / 60:.1f} minutes, {on_gpu / 60:.1f} of them on a GPU ({stages})."
+
+
+def _uses_gpu(settings: Mapping[str, Any]) -> bool:
+    return any(settings.get(part, {}).get("device") == "cuda" for part in ("policy", "gym"))

@@ -10,12 +10,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from kernel_core.evaluation.best_of_n import load_selection
+from kernel_core.evaluation.judged_rows import ANSWERS, KIND, figure_tables, read_rows
+from kernel_core.evaluation.kinds import baseline_rows, kind_rows
 from kernel_core.evaluation.scorecard import Scorecard, compare, headline_rows, load_scorecard
 from kernel_core.evaluation.tables import measured_in_words, work_rows
 from kernel_core.report.conditions import conditions_of, diagnosis_of
 from kernel_core.report.overview import newest_metrics, rows_table
 from kernel_core.reward.curriculum import stage_spans
-from kernel_core.runs.naming import AFTER, BEFORE, WINNERS
+from kernel_core.runs.naming import AFTER, BEFORE, COMPARISON, WINNERS
 from kernel_core.runs.run_folder import Run
 from kernel_core.runs.stage_record import flat
 
@@ -28,6 +30,8 @@ def made_by(run: Run) -> Iterator[RenderableType]:
             yield from scorecard(run, name)
         elif store.sealed() and store.exists("winners/report.json"):
             yield winners(run, name)
+        elif store.sealed() and name == COMPARISON:
+            yield from comparison(run)
 
 
 def made_by_stage(run: Run, stage: str, folder: str) -> Iterator[RenderableType]:
@@ -42,6 +46,8 @@ def made_by_stage(run: Run, stage: str, folder: str) -> Iterator[RenderableType]
         yield from scorecard(run, folder)
     elif stage == "best-of-n":
         yield winners(run, folder)
+    elif stage == "compare":
+        yield from comparison(run)
     elif stage == "verify":
         verified = run.store.child("snapshot").open_sealed("snapshot").meta["verified"]
         yield rows_table("verified", [{"what": key, "value": value} for key, value in verified.items()])
@@ -62,9 +68,19 @@ def headline(card: Scorecard, conditions: str) -> Iterator[RenderableType]:
     title = f"scorecard of {card.conditions.policy_version}: {conditions}\n{measured_in_words(card)}"
     yield rows_table(title, headline_rows(card))
     yield rows_table("precision, tolerance and own work of last turns", work_rows(card))
+    by_kind = {"KernelBench by kind": kind_rows, "KernelBench by baseline": baseline_rows}
+    yield from (rows_table(name, rows) for name, make in by_kind.items() if (rows := make(card.problems)))
     yield from (f"taken out: {escape(description)}" for description in card.conditions.taken_out)
     if left_out := card.conditions.left_out:
         yield f"{len(left_out)} problems pay for nothing and are left out: {escape(', '.join(left_out))}"
+
+
+def comparison(run: Run) -> Iterator[RenderableType]:
+    """Yield the figures of each arm and their paired differences to the first method."""
+    store = run.store.child(COMPARISON)
+    first = store.open_sealed(KIND).meta["arms"][0].rpartition("-")[0]
+    tables = figure_tables(read_rows(store.path(ANSWERS)), first)
+    yield from (rows_table(title, rows) for title, rows in tables.items())
 
 
 def before_and_after(

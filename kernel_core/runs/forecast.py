@@ -1,7 +1,7 @@
-"""Forecast of a pipeline's stages: work, place, duration, and the memory of the weights.
+"""Forecast of the stages of a pipeline or a comparison: work, place, duration, and the memory of the weights.
 
 Times are of one H200 and scale with the weights. Rates were measured with a model of 0.5 B weights
-(docs/learning.md, docs/results/carryover.md); conversations and answers of other lengths take other times.
+(docs/learning.md, docs/results/real_model.md); conversations and answers of other lengths take other times.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from kernel_core.config import (
     BestOfNConfig,
+    CompareConfig,
+    Config,
     EvaluateConfig,
     PipelineConfig,
     PolicyConfig,
@@ -21,7 +23,7 @@ from kernel_core.config import (
 )
 from kernel_core.config.model_kind import is_untaught
 from kernel_core.problems.generators import WITHOUT_LIMIT
-from kernel_core.runs.naming import AFTER, BEFORE, UNTAUGHT_CARD, WINNERS
+from kernel_core.runs.naming import AFTER, ARM_CARD, BEFORE, UNTAUGHT_CARD, WINNERS
 from kernel_core.runs.resolve import needs_cold_start
 
 MEASURED_WEIGHTS = 0.494e9
@@ -63,11 +65,37 @@ def weights_in(policy: PolicyConfig) -> float | None:
     return sum(file.stat().st_size for file in files) / (2 if is_half else 4)
 
 
+def plan_of(config: Config) -> list[str]:
+    """Return the stages of a pipeline or a comparison as lines, and their time; nothing for one stage."""
+    if isinstance(config, PipelineConfig):
+        planned = list(forecast(config))
+    elif isinstance(config, CompareConfig):
+        planned = list(_compared(config))
+    else:
+        return []
+    known = [stage.minutes for stage in planned if stage.minutes is not None]
+    total = f"in all about {sum(known):.0f} min on an H200 for the stages with a known time"
+    return [*map(str, planned), total]
+
+
+def _compared(config: CompareConfig) -> Iterator[Planned]:
+    """Yield the stages of a comparison: those of all arms together are one."""
+    train, policy = config.train, config.train.policy
+    weights = weights_in(policy)
+    size = _size(weights, policy)
+    if needs_cold_start(train):
+        yield _taught(train, weights, size)
+    arms = f"{len(config.methods)} methods with {len(config.seeds)} seeds, each: "
+    for stage in (_trained(train, weights, size), _asked(ARM_CARD, config.evaluate, policy, size)):
+        minutes = None if stage.minutes is None else len(config.arms) * stage.minutes
+        yield stage._replace(work=arms + stage.work, minutes=minutes)
+
+
 def forecast(config: PipelineConfig) -> Iterator[Planned]:
     """Yield the stages of a pipeline in order. A stage that would not run is named with the reason."""
     train, policy = config.train, config.train.policy
     weights = weights_in(policy)
-    size = None if weights is None or policy.device == "cpu" else weights / MEASURED_WEIGHTS
+    size = _size(weights, policy)
     ingest = config.ingest
     rows = {
         "generator": ingest.generator_rows,
@@ -85,6 +113,18 @@ def forecast(config: PipelineConfig) -> Iterator[Planned]:
         reason = "cold_start: none" if is_untaught(policy) else f"{policy.model} is taught already"
         yield Planned("cold-start", f"left out ({reason})", "nowhere", 0.0)
     yield _asked(BEFORE, config.evaluate, policy, size)
+    yield _trained(train, weights, size)
+    yield _asked(AFTER, config.evaluate, policy, size)
+    yield _asked(WINNERS, config.best_of_n, policy, size)
+
+
+def _size(weights: float | None, policy: PolicyConfig) -> float | None:
+    """Return the size of a model in terms of the one that the rates are of; None where no rate is known."""
+    return None if weights is None or policy.device == "cpu" else weights / MEASURED_WEIGHTS
+
+
+def _trained(train: TrainConfig, weights: float | None, size: float | None) -> Planned:
+    policy = train.policy
     answers = train.steps * train.problems_per_step * train.group_size * train.rollout.turns
     answers = min(answers, train.candidates or answers)
     minutes = _minutes(answers, size, train.gym.device)
@@ -93,9 +133,7 @@ def forecast(config: PipelineConfig) -> Iterator[Planned]:
     stages = " → ".join(stage.name for stage in train.curriculum.stages)
     where = f"policy on {policy.device.upper()}, judge on {train.gym.device.upper()}"
     work = f"{train.steps} steps, at most {answers:,} answers, {stages}"
-    yield Planned("train", work, where, minutes, _gigabytes(weights, policy))
-    yield _asked(AFTER, config.evaluate, policy, size)
-    yield _asked(WINNERS, config.best_of_n, policy, size)
+    return Planned("train", work, where, minutes, _gigabytes(weights, policy))
 
 
 def _taught(train: TrainConfig, weights: float | None, size: float | None) -> Planned:

@@ -10,6 +10,8 @@ from kernel_core.runs.run_folder import Run
 
 BEFORE, AFTER, WINNERS = "evaluate-before", "evaluate-after", "best-of-n"
 """Folders that a pipeline makes in its run: scorecards before and after RL, and winners."""
+ARM_CARD, COMPARISON = "evaluate", "comparison"
+"""Folders of a comparison: the scorecard in the run of each arm, and the tables of all arms."""
 UNTAUGHT_CARD = "evaluate-untaught"
 """Scorecard of a pretrained model before its cold start."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from kernel_core.config import PolicyConfig, TrainConfig
 from kernel_core.config.model_kind import is_untaught
+from kernel_core.dialogue.answers import is_answers_file
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.policy import SHIPPED
 from kernel_core.runs.run_folder import Run, find_run
@@ -156,11 +158,19 @@ def folders_read(
 ) -> dict[str, Store]:
     """Return the folders that an evaluation reads, index and weights, or those of its answers."""
     if answers is not None:
-        return {"answers": Store(answers)}
+        return {} if is_answers_file(answers) else {"answers": Store(answers)}
     index = locate_index(run, checkpoint)
     weights = choose_weights(run, policy, checkpoint)
     reads = {"index": index} if index is not None else {}
     return reads | ({"weights": Store(weights)} if weights is not None else {})
+
+
+def files_read(answers: str | None) -> dict[str, str]:
+    """Return the SHA-256 of the file of answers that an evaluation reads, if it reads one."""
+    if answers is None or not is_answers_file(answers):
+        return {}
+    folder, _, name = answers.rpartition("/")
+    return {"answers": hashlib.sha256(Store(folder or ".").read(name)).hexdigest()}
 
 
 def foundations(run: Run, config: TrainConfig) -> dict[str, Store]:

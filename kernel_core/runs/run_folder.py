@@ -256,6 +256,14 @@ def find_run(root: str, name: str) -> Run:
     raise NotFound(f"no run {name!r} under {root}; {hint}")
 
 
+def state_of(run: Run) -> RunState:
+    """Return the last state that a run's owner wrote. Raises `NotFound` before any did."""
+    state = run.state()
+    if state is None:
+        raise NotFound(f"run {run.name!r} has no state.json; its command never began")
+    return state
+
+
 def process_identity(pid: int) -> str | None:
     """Boot, process id and start time of a live process; None if there is none (or only a zombie)."""
     try:

@@ -1,9 +1,7 @@
 """Groups of problems, figures of arms, and paired differences, on counted rows and on rows of the judge."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +17,7 @@ from kernel_core.evaluation.groups import (
     pairs_of,
     read_answers,
 )
+from kernel_core.evaluation.judged_rows import figure_tables
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.problems.generate import generate
 from kernel_core.problems.load import load_dojo, load_folder
@@ -101,7 +100,7 @@ def test_several_seeds_of_an_arm_have_a_row_of_their_own_that_is_wider_where_the
 
 
 @pytest.fixture(scope="module")
-def judged(quick_gym, tmp_path_factory) -> dict[str, Path]:
+def judged(quick_gym, tmp_path_factory) -> list[dict[str, Any]]:
     """Two arms' rows as the CPU judge gives them: right kernels, and right and faulty ones in turn."""
     folder = tmp_path_factory.mktemp("judged")
     made = [
@@ -128,23 +127,19 @@ def judged(quick_gym, tmp_path_factory) -> dict[str, Path]:
         for (grade, request), found in zip(asked, evaluations, strict=True)
     ]
     right = [row for grade, row in rows if grade == "fused"]
-    arms = {"rl-0": [*right, *right], "frozen-0": [row for _, row in rows]}
-    paths = {}
-    for arm, lines in arms.items():
-        paths[arm] = folder / f"{arm}.jsonl"
-        paths[arm].write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return paths
+    arms = {"rl": [*right, *right], "frozen": [row for _, row in rows]}
+    return [{"run": arm, "seed": 0, **row} for arm, lines in arms.items() for row in lines]
 
 
 @pytest.mark.exhaustive
 def test_one_table_has_the_three_groups_of_both_arms_and_their_differences(judged) -> None:
-    given = [f"{arm}={path}" for arm, path in judged.items()]
-    command = ["benchmarks/carryover.py", "report", "--against", "frozen", "--judged", *given]
-    done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=300, cwd=ROOT, check=True
-    )
-    _, verdicts, figures, differences = done.stdout.split("\n\n")
-    assert all(group in verdicts for group in (SEEN, UNSEEN, "theirs"))
-    assert figures.index(f"\n{SEEN}") < figures.index(f"\n{UNSEEN}") < figures.index("\ntheirs")
-    assert figures.count("100.0 % (") == 3 and figures.count(" 50.0 % (") == 3
-    assert differences.count("rl-0 less frozen-0") == 3 and differences.count("+50.0 % p 0.500") == 3
+    tables = figure_tables(judged, "frozen")
+    figures = tables["by group of problems"]
+    assert [(row["group"], row["arm"]) for row in figures] == [
+        (group, arm) for group in (SEEN, UNSEEN, "theirs") for arm in ("rl", "frozen")
+    ]
+    shares = [row["pass@1"].split(" (")[0] for row in figures]
+    assert shares == ["100.0 %", "50.0 %"] * 3
+    differences = tables["differences over the same problems"]
+    assert [row["arm"] for row in differences] == ["rl less frozen"] * 3
+    assert [row["pass@1"] for row in differences] == ["+50.0 % p 0.500"] * 3

@@ -3,6 +3,7 @@
 Run as a script with a folder, this file evaluates into it and kills itself after the first part.
 """
 
+import gzip
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ import pandas as pd
 import pytest
 
 from kernel_core.config import EvaluateConfig, GymConfig, ProblemsConfig, RolloutConfig, SamplingConfig
-from kernel_core.dialogue.answers import FILE, KeptAnswers
+from kernel_core.dialogue.answers import FILE, KeptAnswers, stored_answers
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import format_completion
 from kernel_core.errors import ConfigError, Corrupt, NotFound
@@ -214,6 +215,39 @@ def test_kept_answers_are_judged_again_without_a_policy_beside_the_first_card(fi
     assert again == evaluate_answers(config, CutOff(gym, after=0), Store(tmp_path)), "a finished one is read"
     assert before == {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     assert (tmp_path / FILE).exists(), "a second card is whole without the first"
+
+
+@pytest.mark.parametrize("name", ["answers.jsonl.gz", "answers.parquet"])
+def test_a_file_of_answers_is_judged_as_the_folder_that_they_came_from(finished, gym, tmp_path, name):
+    folder, card = finished
+    rows = [row for row in pd.read_parquet(folder / FILE).to_dict("records") if row["turn"] == 0]
+    columns = {"problem_id": "problem", "sample": "sample", "text": "text", "finish_reason": "end"}
+    rows = [{new: row[old] for old, new in columns.items()} for row in rows]
+    if name.endswith(".parquet"):
+        pd.DataFrame(rows).to_parquet(tmp_path / name)
+    else:
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / name).write_bytes(gzip.compress(lines.encode()))
+    config = CONFIG.model_copy(update={"answers": str(tmp_path / name)})
+    again = evaluate_answers(config, gym, Store(tmp_path / "judged"))
+    assert again.by_turn == card.by_turn[:1]
+    assert again.conditions.policy_version == name
+
+
+def test_only_the_asked_number_of_answers_is_judged(finished, gym, tmp_path):
+    folder, _ = finished
+    config = CONFIG.model_copy(update={"answers": str(folder), "samples_per_problem": 1, "k": (1,)})
+    assert evaluate_answers(config, gym, Store(tmp_path)).last.num_samples == NUM_PROBLEMS
+
+
+def test_a_row_of_answers_without_its_text_is_named(tmp_path):
+    file = tmp_path / "answers.jsonl"
+    file.write_text('{"problem": "a", "sample": 0, "text": "x"}\n{"problem": "a", "sample": 1}\n')
+    with pytest.raises(ConfigError, match="row 2: text: field required"):
+        stored_answers(str(file))
+    file.write_text('{"problem": "a", "sample": 0, "text": "x"}\n' * 2)
+    with pytest.raises(ConfigError, match="row 2 is a second answer"):
+        stored_answers(str(file))
 
 
 def test_first_turns_are_judged_apart(finished, gym, tmp_path):

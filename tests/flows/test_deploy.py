@@ -11,7 +11,7 @@ from prefect.client.orchestration import get_client
 from flows.automations import AUTOMATIONS_YAML, load_automations
 from flows.cli import run as dojo
 from flows.presets import PREFECT_YAML
-from flows.yaml_lines import line_of
+from kernel_core.config.yaml_lines import line_of
 from kernel_core.errors import ConfigError
 
 

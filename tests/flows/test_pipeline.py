@@ -282,6 +282,7 @@ def test_every_artifact_says_what_it_is_and_the_summary_leads_with_the_verdict(f
     summary = next(one for one in artifacts if one.key == "smoke-summary").data
     lead = summary.split("## ")[0]
     assert "RL did not make it clearly better" in lead or "RL made it clearly better" in lead
+    assert "Faster than eager (predicted): " in lead and " 0.0 of them on a GPU" in lead
     assert "Cost: " in lead and sum(line.startswith("- ") for line in lead.splitlines()) <= 10
     assert {"train policy", "score policy", "asset ingest"} <= tasks  # no random suffixes
 

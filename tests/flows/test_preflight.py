@@ -39,6 +39,26 @@ def test_a_mistake_leaves_no_run_behind(prefect_api, tmp_path, monkeypatch, caps
     assert not (tmp_path / "runs").exists()
 
 
+NOTHING_THERE = [
+    ({"KERNELBENCH_ROOT": "nothing"}, ["evaluate", "problems.suite=kernelbench"], "no KernelBench/level1"),
+    ({}, ["evaluate", "policy.model=./nothing"], "holds no model: it has no config.json"),
+    ({}, ["evaluate", "answers=nothing/answers.jsonl"], "nothing/answers.jsonl"),
+    ({}, ["evaluate", "answers=nothing"], "no answers in nothing"),
+]
+
+
+@pytest.mark.parametrize(("environment", "arguments", "words"), NOTHING_THERE)
+def test_a_folder_without_what_it_should_hold_is_named(
+    tmp_path, monkeypatch, capsys, environment, arguments, words
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nothing").mkdir()
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert run([*arguments, "--dry-run"]) == 2
+    assert words in capsys.readouterr().err
+
+
 def test_a_dry_run_prints_the_resolved_settings_and_starts_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("flows.commands.stages.starting_server", None)

@@ -15,7 +15,7 @@ from prefect.deployments import run_deployment
 from prefect.states import Cancelled, Completed, Failed
 
 import flows.route
-from flows.route import ChildFailed, route, stage_digest
+from flows.route import ChildFailed, Stage, route, route_all, stage_digest
 from flows.running import as_json
 from kernel_core.config import IndexConfig
 from kernel_core.errors import ConfigError
@@ -143,6 +143,26 @@ def test_a_mistake_of_the_callers_ends_the_parent_at_the_first_attempt(deploymen
     with Worker(deployment, told, Completed()) as worker, pytest.raises(ConfigError, match="no run 'x'"):
         parent(17)()
     assert len(worker.seen) == 1
+
+
+def test_children_are_there_at_once_and_the_failure_of_one_waits_for_the_others(deployment):
+    """All are started before any has ended, and the one that is cancelled ends the parent last."""
+    sizes = (18, 19, 20)
+
+    @flow(name="parent of three")
+    def parent_of_three() -> None:
+        stages = [Stage(pretend, {}, {"config": IndexConfig(batch_size=size)}) for size in sizes]
+        route_all("deployed", stages)
+
+    class WaitsForAll(Worker):
+        def _end_children(self, client):
+            if self.seen or all(child_of(size, client) for size in sizes):
+                super()._end_children(client)
+
+    worker = WaitsForAll(deployment, Cancelled(), Completed(), Completed())
+    with worker, pytest.raises(ChildFailed, match="was cancelled"):
+        parent_of_three()
+    assert len(worker.seen) == 3
 
 
 def child_of(batch_size, client):

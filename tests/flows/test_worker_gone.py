@@ -1,42 +1,29 @@
-"""A flow run goes on when the worker that started it is killed, and with it the pipe for its output."""
+"""A flow run goes on when the worker that started it is killed: its output has no pipe to the worker."""
 
+import asyncio
 import os
-import subprocess
 import sys
 
-import pytest
+from prefect.utilities.processutils import run_process
+from prefect.workers.process import ProcessJobConfiguration
 
-CODE = """
-import logging, sys
-from rich.console import Console
-from rich.logging import RichHandler
-from flows.running import outlive_the_worker
-if sys.argv[1] == "outlives":
-    outlive_the_worker()
-sys.stdin.read()  # until the reader of the output is gone
-logging.basicConfig(handlers=[RichHandler(console=Console(stderr=True))], level="INFO")
-for number in range(3):
-    logging.info("line %d", number)
-    Console().print("line", number)
-    print("line", number, flush=True)
-open(sys.argv[2], "w").write("done")
+from flows.deployments import load_deployments
+from flows.presets import PREFECT_YAML
+
+OUTPUTS = """
+import os, sys
+open(sys.argv[1], "w").write(" ".join(os.readlink(f"/proc/self/fd/{n}") for n in (1, 2)))
 """
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("kind", "is_done"), [("outlives", True), ("does not", False)])
-def test_output_that_has_nowhere_to_go_ends_nothing(kind, is_done, tmp_path):
-    done = tmp_path / "done"
-    flow_run = subprocess.Popen(
-        [sys.executable, "-c", CODE, kind, str(done)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ,
-    )
-    flow_run.stdout.close()
-    flow_run.stderr.close()
-    flow_run.stdin.close()
-    flow_run.wait(timeout=60)
-    assert done.exists() == is_done
-    assert (flow_run.returncode == 0) == is_done
+def test_every_deployment_has_its_output_apart_from_the_worker():
+    assert "stream_output" in ProcessJobConfiguration.model_fields
+    made = load_deployments(PREFECT_YAML, os.environ | {"PWD": "."})
+    piped = [one.name for one in made if one.entry.work_pool.job_variables.get("stream_output") is not False]
+    assert made and piped == []
+
+
+def test_such_a_process_has_no_pipe(tmp_path):
+    out = tmp_path / "out"
+    asyncio.run(run_process([sys.executable, "-c", OUTPUTS, str(out)], stream_output=False))
+    assert out.read_text() == "/dev/null /dev/null"

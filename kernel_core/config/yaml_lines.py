@@ -41,7 +41,7 @@ def _entries(node: Node) -> Iterator[tuple[Node, Node]]:
     """Keys and values of a mapping, its own before those merged into it."""
     if not isinstance(node, MappingNode):
         return
-    merged = []
+    merged: list[Node] = []
     for key, value in node.value:
         if key.value == "<<":
             merged += value.value if isinstance(value, SequenceNode) else [value]
