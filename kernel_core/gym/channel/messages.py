@@ -20,6 +20,8 @@ _Name = Annotated[StrictStr, Field(max_length=200)]
 _Text = Annotated[StrictStr, Field(max_length=4000)]
 _Line = Annotated[StrictInt, Field(ge=0, le=10_000_000)]
 _Count = Annotated[StrictInt, Field(ge=0, le=1 << 62)]
+_Turns = Annotated[tuple[tuple[_Line, _Count], ...], Field(max_length=1000)]
+"""The most turns of each loop of kernels, by its line, where Triton interprets."""
 _Source = Annotated[StrictStr, Field(max_length=1 << 20)]
 _Flag = Annotated[StrictStr, Field(max_length=1000)]
 _OUT_OF_MEMORY = "OutOfMemoryError"
@@ -107,6 +109,7 @@ class Ran(Claim):
     kernels: tuple[Kernel, ...] = Field(max_length=1000)
     launches: tuple[Launch, ...] = Field(max_length=100_000)
     watched: tuple[_Name, ...] = Field(max_length=32)
+    turns: _Turns = ()
     nesting: Any
     leaves: tuple[tuple[Any, ...], ...] = Field(max_length=10_000)
     trace: dict[_Name, Any] | None = None
@@ -129,6 +132,7 @@ class Raised(Failure):
     kernels: tuple[Kernel, ...] = Field(max_length=1000)
     launches: tuple[Launch, ...] = Field(max_length=100_000)
     watched: tuple[_Name, ...] = Field(max_length=32)
+    turns: _Turns = ()
 
 
 class Sources(Claim):
@@ -274,6 +278,7 @@ class RehearsedPass(Claim):
     distinct: tuple[Launch, ...] = Field(max_length=20_000)
     launches: tuple[_Count, ...] = Field(max_length=20_000)
     works: tuple[CountedWork, ...] = Field(max_length=20_000)
+    turns: _Turns = ()
 
     @model_validator(mode="after")
     def _launches_are_there(self) -> Self:

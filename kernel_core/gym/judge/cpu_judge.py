@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from kernel_core.config import GymConfig
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.channel.compiled_products import UNKNOWN
+from kernel_core.gym.channel.loop_coverage import covering, merged, missing, turns_of
 from kernel_core.gym.channel.messages import Kernel, Launch, Replayed
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.channel.work import Work
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge.compile_check import CompileGate, CompileUnit, refuse_grids
-from kernel_core.gym.judge.judge import Judge
+from kernel_core.gym.judge.judge import NO_OWN_KERNEL, Judge
 from kernel_core.gym.judge.precision import note_precision
 from kernel_core.gym.judge.problem_cache import KEPT_PROBLEMS, Prepared, keep
 from kernel_core.gym.judge.replay_check import NOT_NEEDED, ReplayCheck, Unseen
-from kernel_core.gym.judge.scaled_sizes import Sizes, grown_sizes, in_order
+from kernel_core.gym.judge.scaled_sizes import Sizes, grown_sizes, in_order, turning_sizes
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.small_sizes import with_other_sizes, with_small_sizes
 from kernel_core.gym.oracle.trial import loose
@@ -29,6 +30,7 @@ from kernel_core.gym.prediction.full_size import (
     check_at_own_sizes,
     ran_as,
     rehearse,
+    run_without_data,
     works_at_own_sizes,
 )
 from kernel_core.gym.prediction.own_work_share import weigh
@@ -38,9 +40,12 @@ from kernel_core.gym.verdict.case import Case, Ruling
 from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.gym.workers.child import ChildSession
 from kernel_core.gym.workers.workers import Workers
-from kernel_core.records import Evaluation, NoCandidate, Verdict
+from kernel_core.problems.source import resize
+from kernel_core.records import NOT_EXERCISED, Evaluation, NoCandidate, Problem, Verdict
 
 _AT_OWN_SIZES = "at the problem's own sizes: "
+_TIMES_TO_LAUNCH = 16
+"""The factor by which sizes may be larger at which a candidate first launches a kernel of its own."""
 _PROCESSORS = "processor_count"
 """The number of multiprocessors, by torch's name and by Triton's."""
 _TUNED = "autotune"
@@ -48,8 +53,9 @@ _OTHER_CONFIGURATIONS = (-1, -2)
 """The last configurations of an autotuner, which are the smallest of most."""
 _FEW_PASSES, _MANY_PASSES, _MOST_LATER_S = 3, 9, 0.5
 """Passes after the trials, and the seconds after which those beyond the first few are left out."""
-_MOST_GROWN_S = 2.0
-"""The time limit of a candidate at grown sizes, of its own time."""
+_MOST_GROWN_S, _MOST_TURNING_S = 3.0, 10.0
+"""The time limits of a candidate at grown sizes, and at those where a loop turns that did not before, of its
+own time."""
 
 
 class CpuJudge(Judge):
@@ -68,13 +74,31 @@ class CpuJudge(Judge):
             return super().evaluate(request, seed)
         problem = with_small_sizes(request.problem)
         evaluation = super().evaluate(request.model_copy(update={"problem": problem}), seed)
-        other = with_other_sizes(problem, evaluation.verdict)
+        other = self._where_launched(request, problem, seed, evaluation)
+        other = other or with_other_sizes(problem, evaluation.verdict)
         if other is None:
             return evaluation
         again = super().evaluate(request.model_copy(update={"problem": other}), seed)
         seconds = evaluation.seconds + again.seconds
         chosen = again if again.verdict is Verdict.CORRECT else evaluation
         return chosen.model_copy(update={"seconds": seconds})
+
+    def _where_launched(
+        self, request: JudgeRequest, problem: Problem, seed: int, evaluation: Evaluation
+    ) -> Problem | None:
+        """Return the problem at the smallest sizes where a candidate that leaves small inputs to the library
+        launches a kernel; None for any other, and for a problem that names its sizes."""
+        if request.problem.cpu_constants or all(one.rule != NO_OWN_KERNEL for one in evaluation.findings):
+            return None
+        case = Case(request.model_copy(update={"problem": problem}), seed=seed)
+        reference = self._prepared.reference(case.request)
+        tried = turning_sizes(reference, times=_TIMES_TO_LAUNCH)
+        sources = [resize(reference.problem, sizes).source for sizes in tried]
+        probed = run_without_data(case, reference, sources, self._workers) if tried else ""
+        if isinstance(probed, str):
+            return None
+        launching = [sizes for sizes, one in zip(tried, probed.passes, strict=True) if one.launches]
+        return problem.model_copy(update={"cpu_constants": launching[0]}) if launching else None
 
     def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
         """With the first configuration of its autotuners, or with others where that one exceeds the GPU: an
@@ -111,6 +135,7 @@ class CpuJudge(Judge):
         if not request.fast:
             with case.phase("grown"):
                 self._try_grown(reference, seed, case)
+                self._turn_loops(reference, seed, case, rehearsal)
         note_precision(case, reference)
         self._replay_all(rehearsal, reference, seed, case)
         if case.product_precision in ("tf32", "half"):
@@ -143,20 +168,57 @@ class CpuJudge(Judge):
         whatever rounding comes to in longer rows. A run that takes too long counts for nothing, and a finding
         says so. A fault at sizes in an order that real sizes never have is a finding, and counts if it is
         there in their order, too."""
-        label, draw = self._prepared.draws(reference, seed)[-1]
         asks = any(word in case.source for word in (_TUNED, _PROCESSORS))
-        runs = [*(self._grown_sizes(reference) or (reference.sizes,) * asks)]
+        self._try_sizes(
+            [*(self._grown_sizes(reference) or (reference.sizes,) * asks)],
+            _MOST_GROWN_S,
+            reference,
+            seed,
+            case,
+        )
+
+    def _turn_loops(self, reference: Reference, seed: int, case: Case, rehearsal: Rehearsal | None) -> None:
+        """Run at larger sizes what turned less so far than at the problem's own sizes. What still turns less
+        is a finding."""
+        if case.verdict is not None or rehearsal is None:
+            return
+        needed = missing(rehearsal.turns, case.turns)
+        tried = turning_sizes(reference) if needed else []
+        sources = [resize(reference.problem, sizes).source for sizes in tried]
+        probed = run_without_data(case, reference, sources, self._workers) if tried else ""
+        if not isinstance(probed, str):
+            passes = [turns_of(one.turns, probed.kernels, one.distinct) for one in probed.passes]
+            runs = [tried[place] for place in covering(needed, passes)]
+            self._try_sizes(runs, _MOST_TURNING_S, reference, seed, case)
+        if case.verdict is None and (left := missing(needed, case.turns)):
+            name, turns = next(iter(left.items()))
+            case.note(
+                NOT_EXERCISED,
+                f"{name} has {turns} or more turns at the problem's own sizes, and {case.turns.get(name, 0)} "
+                f"at the sizes that were judged ({len(left)} in all)",
+            )
+
+    def _try_sizes(
+        self, runs: list[Sizes], most_s: float, reference: Reference, seed: int, case: Case
+    ) -> None:
+        before = reference.problem.constants | reference.sizes
+        draws = self._prepared.draws(reference, seed)
+        label, draw = draws[-1]
         for number, sizes in enumerate(runs):
-            changed = [f"{name}={size}" for name, size in sizes.items() if size != reference.sizes[name]]
+            changed = [f"{name}={size}" for name, size in sizes.items() if size != before.get(name)]
             where = [f"at {', '.join(changed)}"] if changed else []
             try:
                 larger = self._prepared.reference(case.request.model_copy(update={"sizes": sizes}))
                 trial = self._prepared.trial(larger, seed, label, draw)
-                trial = loose(trial if trial.is_usual else self._prepared.trial(larger, seed, label, "own"))
+                own = self._prepared.trial(larger, seed, draws[0][0], "own")
+                trials = [loose(one) for one in (trial, own)][not trial.is_usual or draw == "own" :]
             except NotAProblem:
                 continue
             for way in _ways(case.source, number, is_last=sizes is runs[-1]):
-                again = self._try_again(larger, case, trial, way.job, _MOST_GROWN_S, way.configuration)
+                again = self._try_again(
+                    larger, case, *trials, job=way.job, most_s=most_s, configuration=way.configuration
+                )
+                case.turns = merged(case.turns, again.turns)
                 said = ", ".join([*where, *way.where])
                 fault = _fault(again) if way.tells(again, case) else None
                 if fault is not None:
@@ -166,7 +228,7 @@ class CpuJudge(Judge):
                         break
                     case.fail(fault, f"{again.detail} ({said})", again.line)
                 if again.verdict is Verdict.TIMED_OUT:
-                    case.note("not_grown", f"it took more than {_MOST_GROWN_S:g} s {said}")
+                    case.note("not_grown", f"it took more than {most_s:g} s {said}")
                 # A slow configuration does not stop the search.
                 is_slow = again.verdict is Verdict.TIMED_OUT and way.configuration is None
                 if case.verdict is not None or is_slow:

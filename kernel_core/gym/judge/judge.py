@@ -16,6 +16,7 @@ from typing import Any
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable, NotAProblem
 from kernel_core.gym.channel import framing
+from kernel_core.gym.channel.loop_coverage import merged, turns_of
 from kernel_core.gym.channel.messages import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.contract.requests import JudgeRequest
@@ -41,6 +42,9 @@ from kernel_core.gym.workers.child import NO_ANSWER, Answer, ChildSession, Died
 from kernel_core.gym.workers.payload import TrialPayload, deliver, load_header
 from kernel_core.gym.workers.workers import Workers
 from kernel_core.records import Evaluation, NoCandidate, Tolerance, Verdict
+
+NO_OWN_KERNEL = "no_own_kernel"
+"""The rule of the finding that a candidate launched none."""
 
 
 class Judge:
@@ -155,6 +159,7 @@ class Judge:
             self._fail_dead(case, Died(timed_out=False, reason=NO_ANSWER))
             return False
         case.kernels, case.launches = claim.kernels, claim.launches
+        case.turns = merged(case.turns, turns_of(claim.turns, claim.kernels, claim.launches))
         if case.trials_passed == 0:
             for event in claim.watched:
                 case.note("audit", event)
@@ -212,7 +217,7 @@ class Judge:
         """Whether each pass launched kernels of its own and can be replayed; if not, it is a hack."""
         for recorded in case.recorded:
             if not recorded.launches:
-                case.note("no_own_kernel", "no JIT function of the candidate's was launched")
+                case.note(NO_OWN_KERNEL, "no JIT function of the candidate's was launched")
                 sizes = case.request.run_sizes(self._workers.device)
                 own = case.request.problem.constants
                 words = ", ".join(
@@ -270,20 +275,23 @@ class Judge:
         reference: Reference,
         case: Case,
         trial: Trial,
+        *others: Trial,
         job: str = "runner",
         most_s: float | None = None,
         configuration: int | None = None,
         keep: bool = False,
     ) -> Case:
         """The findings about the candidate in another process, maybe with a shorter deadline or another
-        configuration. The caller may `keep` the records of two passes, the first with tuning, to forget."""
+        configuration. `others` are tried after the first trial. The caller may `keep` the records of two
+        passes, the first with tuning, to forget."""
         place = case.configuration if configuration is None else configuration
         again = Case(case.request, seed=case.seed, arena=case.arena, configuration=place)
         with self._runner(again, job) as talk:
             if most_s is not None:
                 talk.allow(min(0.0, most_s - self._config.deadline_s))
-            if self._load(talk, reference, again) and self._try(talk, reference, trial, again) and keep:
-                self._try(talk, reference, trial, again)
+            if self._load(talk, reference, again):
+                passes = (trial, *others, *(trial,) * keep)
+                all(self._try(talk, reference, one, again) for one in passes)
         if not keep:
             again.forget_recorded()
         return again

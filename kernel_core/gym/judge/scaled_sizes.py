@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 
 from kernel_core.gym.oracle.need import input_bytes, need_of
 from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.small_sizes import divided
 from kernel_core.problems.gradients import wanted_gradients
 from kernel_core.records import Constant
 
@@ -30,6 +31,10 @@ _MOST_BYTES_TOGETHER = 1 << 18
 """The most bytes where other sizes grow as well."""
 _MOST_OPERATIONS = 1 << 24
 """The most operations of the reference: products are turns of loops."""
+_MOST_BYTES_TO_TURN, _MOST_OPERATIONS_TO_TURN = 1 << 22, 1 << 28
+"""The same for one run at which a loop turns that else would not: it may take ten seconds."""
+_MOST_TO_TURN = 64
+"""Sizes at which host code is run without data."""
 _CLEARLY = 1.5
 """The factor by which one of the problem's own sizes is less than another on purpose."""
 _SHOWS_HOW_IT_DIVIDES = 64
@@ -60,6 +65,39 @@ def grown_sizes(reference: Reference) -> tuple[Sizes, ...]:
             grown = taken
         found.append(grown)
     return tuple(found)
+
+
+def turning_sizes(reference: Reference, times: int = 1) -> list[Sizes]:
+    """Sizes at which loops may turn more than at those of `grown_sizes`, the fewest bytes first.
+
+    Each size grows alone, beside the others or few of these, and all grow together. They serve a candidate of
+    which a loop turns too little, and with so many `times` the bytes one that launches no kernel.
+    """
+    own, run, limits = reference.problem.constants, reference.sizes, _SizeLimits(reference)
+    steps = {name: [*_halved(own[name], run[name])][::-1] for name in _may_grow(reference)}
+    thin = {name: _thinned(size) for name, size in _whole({**own, **run}).items()}
+    tried: list[Sizes] = [
+        {**others, name: size}
+        for name, sizes in steps.items()
+        for size in sizes
+        for others in (run, run | thin)
+    ]
+    for step in range(max(map(len, steps.values()), default=0)):
+        tried.append(
+            {**run, **{name: sizes[min(step, len(sizes) - 1)] for name, sizes in steps.items() if sizes}}
+        )
+    most_bytes, most_operations = times * _MOST_BYTES_TO_TURN, _MOST_OPERATIONS_TO_TURN
+    allowed = [
+        (num_bytes, place)
+        for place, sizes in enumerate(tried)
+        if (num_bytes := limits.bytes_at(sizes, most_bytes, most_operations)) is not None
+    ]
+    return [tried[place] for _, place in sorted(allowed)][:_MOST_TO_TURN]
+
+
+def _thinned(size: int) -> int:
+    """Return about a sixteenth of a size, or a quarter, with what a kernel may rely on or must mask."""
+    return divided(size, 16) or divided(size, 4) or size
 
 
 def in_order(reference: Reference, sizes: Sizes) -> Sizes | None:
@@ -126,12 +164,17 @@ class _SizeLimits:
         self._is_known = need_of(self._problem, reference.sizes) is not None
 
     def allow(self, sizes: Sizes, most_bytes: int) -> bool:
-        """Whether these sizes are small enough and fit together. If a reference needs data, only its inputs
-        count."""
+        """True if these sizes are small enough and fit together."""
+        return self.bytes_at(sizes, most_bytes, _MOST_OPERATIONS) is not None
+
+    def bytes_at(self, sizes: Sizes, most_bytes: int, most_operations: int) -> int | None:
+        """Return the bytes at sizes that are small enough and fit together. If a reference needs data, only
+        its inputs count."""
         most_bytes *= 2 if wanted_gradients(self._problem.source) else 1  # as large as what they belong to
         if (inputs := input_bytes(self._problem, sizes)) is None or inputs > most_bytes:
-            return False
+            return None
         if not self._is_known:
-            return True
+            return inputs
         need = need_of(self._problem, sizes)
-        return need is not None and need.num_bytes <= most_bytes and need.operations <= _MOST_OPERATIONS
+        is_small = need is not None and need.num_bytes <= most_bytes and need.operations <= most_operations
+        return need.num_bytes if need is not None and is_small else None

@@ -6,11 +6,12 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from kernel_core.gym.channel.loop_coverage import Turns, turns_of
 from kernel_core.gym.channel.messages import Failure, Kernel, Launch, Rehearsed, RehearsedPass
 from kernel_core.gym.channel.shared_arena import lay_out, like_these, slots_to_json
 from kernel_core.gym.channel.torch_ops import only_moves
@@ -53,6 +54,7 @@ class Rehearsal:
     kernels: tuple[Kernel, ...] = ()
     distinct: tuple[Launch, ...] = ()
     """The launches that differ."""
+    turns: Turns = field(default_factory=dict)
 
 
 def rehearse(case: Case, reference: Reference, workers: Workers) -> Rehearsal | None:
@@ -75,6 +77,7 @@ def rehearse(case: Case, reference: Reference, workers: Workers) -> Rehearsal | 
         other_kernels=tuple(sorted({name for name, _ in own_programs.keys() - programs.keys()})),
         kernels=kernels,
         distinct=own.distinct,
+        turns=turns_of(own.turns, kernels, own.distinct),
     )
 
 

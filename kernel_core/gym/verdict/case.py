@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kernel_core.gym.channel.loop_coverage import Turns
 from kernel_core.gym.channel.messages import Kernel, Launch
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.contract.version import GYM_VERSION
@@ -85,6 +86,7 @@ class Case(Ruling):
     unmatched: tuple[str, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     launches: tuple[Launch, ...] = ()
+    turns: Turns = field(default_factory=dict)
     recorded: list[Recorded] = field(default_factory=list)
     """The recorded passes; passes with equal work are merged."""
     products: set[str] = field(default_factory=set)
@@ -145,7 +147,7 @@ class Case(Ruling):
         self.verdict, self.detail, self.line, self.exceeds_gpu = None, "", 0, False
         self.findings = [*findings]
         self.trials_passed, self.kernels, self.launches = 0, (), ()
-        self.products, self.tolerances = set(), set()
+        self.products, self.tolerances, self.turns = set(), set(), {}
         self.configuration = configuration
 
     def to_replay(self) -> list[Recorded]:

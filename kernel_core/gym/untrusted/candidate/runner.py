@@ -36,6 +36,7 @@ from kernel_core.gym.untrusted.candidate.candidate_module import import_candidat
 from kernel_core.gym.untrusted.candidate.device_gate import DeviceGate
 from kernel_core.gym.untrusted.candidate.fake_cuda_mode import StandIn
 from kernel_core.gym.untrusted.candidate.inline_cuda import Extensions
+from kernel_core.gym.untrusted.interpreter.loop_turns import TURNS
 
 
 def run(channel: socket.socket, cage: dict[str, Any], *, num_processors: int | None = None) -> None:
@@ -160,7 +161,7 @@ class _Candidate:
         try:
             self._close_gate()
         except Exception as error:  # a GPU tells of a bad address when the host waits for it
-            known = {name: answer[name] for name in ("kernels", "launches", "watched")}
+            known = {name: answer[name] for name in ("kernels", "launches", "watched", "turns")}
             late = known | {"failed": "forward", **describe_error(error, self._path)}
             answer, blob, taken = (answer if "failed" in answer else late), b"", None
         framing.send(self._channel, answer, blob, () if taken is None else (taken.descriptor,))
@@ -209,9 +210,10 @@ def _run_trial(
             "leaves": [describe_leaf(leaf) for leaf in leaves],
         }
         trace, blob, taken = _trace(recorder, leaves)
-        return answer | given | {"trace": trace}, blob, taken
+        return answer | given | {"trace": trace, "turns": TURNS.pairs()}, blob, taken
     except BaseException as error:
-        return answer | {"failed": "forward", **describe_error(error, path)}, b"", None
+        failure = {"failed": "forward", "turns": TURNS.pairs(), **describe_error(error, path)}
+        return answer | failure, b"", None
 
 
 def _time(model: Any, described: list[Any], arena: Any, path: Path) -> dict[str, Any]:

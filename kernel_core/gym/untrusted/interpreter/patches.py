@@ -27,6 +27,7 @@ from kernel_core.gym.untrusted.interpreter.bfloat16 import compute_bfloat16
 from kernel_core.gym.untrusted.interpreter.compiled_semantics import mean_as_compiled
 from kernel_core.gym.untrusted.interpreter.float8 import round_float8
 from kernel_core.gym.untrusted.interpreter.libdevice import install_libdevice
+from kernel_core.gym.untrusted.interpreter.loop_turns import count_turns
 from kernel_core.gym.untrusted.interpreter.numpy_arithmetic import compute_as_a_gpu
 from kernel_core.gym.untrusted.interpreter.tree_reduce import combine_in_pairs
 from kernel_core.gym.untrusted.interpreter.type_cache import make_types_quick
@@ -71,6 +72,7 @@ def prepare_interpreter() -> None:
     _repair_rewriter()
     combine_in_pairs()
     mean_as_compiled()
+    count_turns()
     _mix_programs()
     compute_as_a_gpu()
     compute_bfloat16()

@@ -25,6 +25,8 @@ from kernel_core.gym.untrusted.replay.value_substitution import OtherValues
 if TYPE_CHECKING:
     from kernel_core.gym.untrusted.replay.trace_player import TracePlayer
 
+_COPIES = ("aten::clone", "aten::_to_copy")
+
 
 class Movers:
     """Launches of one pass, each looked at as it is done."""
@@ -39,7 +41,7 @@ class Movers:
         self._reached: set[int] = set(trace["inputs"])
         """Storages with contents that may depend on the inputs."""
         self._library_works = False
-        """Whether an operator of torch's was given such a storage."""
+        """True if an operator of torch's was given such a storage, and did more than copy it as it lies."""
 
     @property
     def found(self) -> set[int]:
@@ -73,7 +75,7 @@ class Movers:
                 if given & self._reached:
                     # An operator that returns nothing writes to its arguments.
                     self._reached |= {view[0] for view in operation["outputs"]} or given
-                    self._library_works = True
+                    self._library_works |= not _copies_in_place(operation)
 
     def _other_values(
         self,
@@ -105,6 +107,15 @@ class Movers:
             if view[0] == number:
                 player.view_of(view, flags).fill_(1)
         return flags
+
+
+def _copies_in_place(operation: dict[str, Any]) -> bool:
+    """True for a copy of a tensor to new memory, with its type and strides: to move the copy may be all the
+    work of a pass."""
+    if operation["op"] not in _COPIES:
+        return False
+    (_, dtype, _, shape, strides), *_ = views_in(operation["args"])
+    return all([dtype, shape, strides] == [view[1], view[3], view[4]] for view in operation["outputs"])
 
 
 def _copies_whole(
