@@ -68,36 +68,29 @@ def grown_sizes(reference: Reference) -> tuple[Sizes, ...]:
 
 
 def turning_sizes(reference: Reference, times: int = 1) -> list[Sizes]:
-    """Sizes at which loops may turn more than at those of `grown_sizes`, the fewest bytes first.
+    """Sizes at which loops may turn more than at those of `grown_sizes`.
 
-    Each size grows alone, beside the others or few of these, and all grow together. They serve a candidate of
-    which a loop turns too little, and with so many `times` the bytes one that launches no kernel.
+    Each size grows alone and all grow together, the fewest bytes first. Then each grows beside few rows,
+    which leaves room for longer ones. They serve a candidate of which a loop turns too little, and with so
+    many `times` the bytes one that launches no kernel.
     """
     own, run, limits = reference.problem.constants, reference.sizes, _SizeLimits(reference)
     steps = {name: [*_halved(own[name], run[name])][::-1] for name in _may_grow(reference)}
-    thin = {name: _thinned(size) for name, size in _whole({**own, **run}).items()}
-    tried: list[Sizes] = [
-        {**others, name: size}
-        for name, sizes in steps.items()
-        for size in sizes
-        for others in (run, run | thin)
-    ]
+    few_rows = run | limits.few_rows({**own, **run})
+    alone, thin = (
+        [{**others, name: size} for name, sizes in steps.items() for size in sizes]
+        for others in (run, few_rows)
+    )
     for step in range(max(map(len, steps.values()), default=0)):
-        tried.append(
-            {**run, **{name: sizes[min(step, len(sizes) - 1)] for name, sizes in steps.items() if sizes}}
-        )
+        grown = {name: sizes[min(step, len(sizes) - 1)] for name, sizes in steps.items() if sizes}
+        alone.append({**run, **grown})
     most_bytes, most_operations = times * _MOST_BYTES_TO_TURN, _MOST_OPERATIONS_TO_TURN
     allowed = [
-        (num_bytes, place)
-        for place, sizes in enumerate(tried)
+        (place >= len(alone), num_bytes, place)
+        for place, sizes in enumerate([*alone, *thin])
         if (num_bytes := limits.bytes_at(sizes, most_bytes, most_operations)) is not None
     ]
-    return [tried[place] for _, place in sorted(allowed)][:_MOST_TO_TURN]
-
-
-def _thinned(size: int) -> int:
-    """Return about a sixteenth of a size, or a quarter, with what a kernel may rely on or must mask."""
-    return divided(size, 16) or divided(size, 4) or size
+    return [[*alone, *thin][place] for _, _, place in sorted(allowed)][:_MOST_TO_TURN]
 
 
 def in_order(reference: Reference, sizes: Sizes) -> Sizes | None:
@@ -162,6 +155,19 @@ class _SizeLimits:
     def __init__(self, reference: Reference) -> None:
         self._problem = reference.problem
         self._is_known = need_of(self._problem, reference.sizes) is not None
+
+    def few_rows(self, sizes: Sizes) -> dict[str, int]:
+        """Return about a sixteenth of each size, or a quarter, where no input and no output has it as its
+        width: a kernel may rely on a width, such as whole groups."""
+        now, thin = need_of(self._problem, sizes), dict[str, int]()
+        if now is None:
+            return thin
+        for name, size in _whole(sizes).items():
+            if fewer := divided(size, 16) or divided(size, 4):
+                need = need_of(self._problem, {**sizes, name: fewer})
+                if need is not None and need.widths == now.widths:
+                    thin[name] = fewer
+        return thin
 
     def allow(self, sizes: Sizes, most_bytes: int) -> bool:
         """True if these sizes are small enough and fit together."""

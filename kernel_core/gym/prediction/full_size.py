@@ -64,7 +64,12 @@ def rehearse(case: Case, reference: Reference, workers: Workers) -> Rehearsal | 
     if isinstance(rehearsed, str):
         case.note("not_rehearsed", f"{rehearsed[:150]}; {_NO_DOUBT}")
         return None
-    kernels, (control, own) = rehearsed.kernels, rehearsed.passes
+    for failure in rehearsed.passes:
+        if isinstance(failure, Failure):
+            case.note("not_rehearsed", f"{describe(failure)[:150]}; {_NO_DOUBT}")
+            return None
+    control, own = (tried for tried in rehearsed.passes if isinstance(tried, RehearsedPass))
+    kernels = rehearsed.kernels
     if Counter(_launches(kernels, control)) != _launched(case):
         case.note("not_rehearsed", f"without data, its host code launches otherwise; {_NO_DOUBT}")
         return None

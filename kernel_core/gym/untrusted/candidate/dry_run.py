@@ -52,9 +52,9 @@ class _Enough(BaseException):
 
 
 def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
-    """One request has the text, and arguments and inputs of several sizes. One answer has a pass for
-    each size, the second one: work that a first pass prepares, such as packed weights, is not the work
-    of a pass."""
+    """One request has the text, and arguments and inputs of several sizes. One answer has a pass or a failure
+    for each size. It is the second pass: work that a first pass prepares, such as packed weights, is not the
+    work of a pass."""
     answer_for(cage["gpu"])
     header = framing.receive(channel).header
     path = Path.cwd() / CANDIDATE_FILE
@@ -65,27 +65,40 @@ def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
     leave_as_written()
     forget_memory()
     _give_addresses()
-    passes = []
-    told = StandIn(_DEVICE, cage["gpu"], path)
+    stand_in = StandIn(_DEVICE, cage["gpu"], path)
     try:
-        with told:
+        with stand_in:
             module = import_candidate(header["source"], path)
-        for size in header["sizes"]:
-            launches.begin()
-            parts = (size["arguments"], size["inputs"])
-            arguments, inputs = (unpack(values, slots, _Nothing()) for values, slots in parts)
-            with torch.device(_DEVICE), torch.no_grad(), told:
-                model = module.ModelNew(*arguments)
-                if isinstance(model, torch.nn.Module):
-                    model = place(model, _DEVICE, header["precision"])
-                model = differentiate(model, header["gradients"])
-                _pass(model, inputs, launches)
-                launches.begin()
-                passes.append(_pass(model, inputs, launches))
     except BaseException as error:
-        framing.send(channel, {"failed": "rehearsal", **describe_error(error, path)})
+        framing.send(channel, _failure(error, path))
         return
+    passes = []
+    for size in header["sizes"]:
+        try:
+            passes.append(_rehearse_size(module, size, header, launches, stand_in))
+        except BaseException as error:
+            passes.append(_failure(error, path))
     framing.send(channel, {"kernels": launches.kernels.described, "passes": passes})
+
+
+def _rehearse_size(
+    module: Any, size: dict[str, Any], header: dict[str, Any], launches: _Launches, stand_in: StandIn
+) -> dict[str, Any]:
+    parts = (size["arguments"], size["inputs"])
+    arguments, inputs = (unpack(values, slots, _Nothing()) for values, slots in parts)
+    with torch.device(_DEVICE), torch.no_grad(), stand_in:
+        launches.begin()
+        model = module.ModelNew(*arguments)
+        if isinstance(model, torch.nn.Module):
+            model = place(model, _DEVICE, header["precision"])
+        model = differentiate(model, header["gradients"])
+        _pass(model, inputs, launches)
+        launches.begin()
+        return _pass(model, inputs, launches)
+
+
+def _failure(error: BaseException, path: Path) -> dict[str, Any]:
+    return {"failed": "rehearsal", **describe_error(error, path)}
 
 
 def _give_addresses() -> None:
