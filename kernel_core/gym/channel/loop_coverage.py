@@ -28,7 +28,7 @@ def turns_of(
 
 def merged(*some: Mapping[str, int]) -> Turns:
     """Return the most turns in any of these."""
-    return {name: max(one.get(name, 0) for one in some) for one in some for name in one}
+    return {name: max(turns.get(name, 0) for turns in some) for turns in some for name in turns}
 
 
 def missing(own: Mapping[str, int], judged: Mapping[str, int]) -> Turns:

@@ -118,9 +118,13 @@ class Ran(Claim):
     def _launches_are_those_of_the_trace(self) -> Self:
         if self.trace is not None:
             operations = self.trace.get("operations")
-            if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
+            if not isinstance(operations, list) or not all(
+                isinstance(operation, dict) for operation in operations
+            ):
                 raise ValueError("a trace without operations")
-            traced = tuple(Launch.model_validate(one) for one in operations if "launch" in one)
+            traced = tuple(
+                Launch.model_validate(operation) for operation in operations if "launch" in operation
+            )
             if traced != self.launches:
                 raise ValueError("the launches are not those of the trace")
         return self

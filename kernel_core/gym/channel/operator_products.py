@@ -48,8 +48,10 @@ def kinds_of_operators(trace: dict[str, Any] | None) -> set[str]:
 
 def half_in_launches(trace: dict[str, Any] | None) -> set[str]:
     """Return `half` if a launch is given values in half precision: factors that host code made shorter."""
-    launches = (one for one in (trace["operations"] if trace is not None else ()) if "launch" in one)
-    views = _views([[one["args"], one.get("reaches", [])] for one in launches])
+    launches = (
+        operation for operation in (trace["operations"] if trace is not None else ()) if "launch" in operation
+    )
+    views = _views([[launch["args"], launch.get("reaches", [])] for launch in launches])
     return {"half"} if any(view[1] in _HALF_NAMES for view in views) else set()
 
 

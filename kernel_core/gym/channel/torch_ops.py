@@ -168,7 +168,9 @@ def sizes_by_values(function: Any, args: Any) -> bool:
     """Whether values say how large an operator's result is: those of a mask do, places do not."""
     if torch.Tag.dynamic_output_shape not in function.tags:
         return False
-    return function._schema.name != "aten::index" or torch.bool in {one.dtype for one in tensors_in(args)}
+    return function._schema.name != "aten::index" or torch.bool in {
+        tensor.dtype for tensor in tensors_in(args)
+    }
 
 
 def is_torchs_own(function: Any) -> bool:
@@ -220,9 +222,9 @@ def num_programs(name: str, args: Any, made: list[torch.Tensor]) -> int:
 def formula_of(function: Any) -> Callable[..., int] | None:
     """Torch's own formula for the operations of a product or a convolution."""
     packet = function._overloadpacket
-    for one in (packet, getattr(torch.ops.aten, packet.__name__.removesuffix("_"), None)):
-        if one in flop_registry:
-            return flop_registry[one]
+    for operator in (packet, getattr(torch.ops.aten, packet.__name__.removesuffix("_"), None)):
+        if operator in flop_registry:
+            return flop_registry[operator]
     return None
 
 

@@ -205,7 +205,7 @@ class Judge:
             return
         beyond = Case(case.request, seed=seed, arena=case.arena)
         with case.phase("beyond"):
-            all(self._try(talk, reference, one, beyond) for one in self._prepared.beyond(reference, seed))
+            all(self._try(talk, reference, trial, beyond) for trial in self._prepared.beyond(reference, seed))
         beyond.forget_recorded()
         if beyond.verdict in (Verdict.WRONG, Verdict.CRASHED):
             case.note("narrow_domain", beyond.detail)
@@ -291,7 +291,7 @@ class Judge:
                 talk.allow(min(0.0, most_s - self._config.deadline_s))
             if self._load(talk, reference, again):
                 passes = (trial, *others, *(trial,) * keep)
-                all(self._try(talk, reference, one, again) for one in passes)
+                all(self._try(talk, reference, tried, again) for tried in passes)
         if not keep:
             again.forget_recorded()
         return again

@@ -86,7 +86,7 @@ def tolerances_passed(
         passed.add("strict")
     elif decisive != "strict":
         known = reference.with_values(trial)
-        if each_passes(values, [one.strictly() for one in known.expected]):
+        if each_passes(values, [leaf.strictly() for leaf in known.expected]):
             passed.add("strict")
     if trial.draw != "own" or all(map(kernelbench_rules.is_close, reference.as_shipped(trial), values)):
         passed.add("field")

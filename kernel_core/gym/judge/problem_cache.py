@@ -58,14 +58,14 @@ class Prepared:
             return known
         with self._workers.draw(), self._lock:
             if key not in self._references:
-                found = Reference(
+                reference = Reference(
                     request.problem,
                     sizes,
                     self._workers.device,
                     varies=not self._strict,
                     tolerance="field" if self._strict else self._tolerance,
                 )
-                keep(self._references, key, found, KEPT_PROBLEMS)
+                keep(self._references, key, reference, KEPT_PROBLEMS)
             return self._references[key]
 
     def draws(self, reference: Reference, seed: int) -> list[tuple[str, Draw]]:

@@ -247,14 +247,16 @@ class ReplayCheck:
             known = self._unseen.exactly(trial, is_right) if exactly else self._reference.with_values(trial)
             if not is_right(known.expected):
                 return False
-            self._spots = [Spots.of(one) for one in known.expected]
+            self._spots = [Spots.of(leaf) for leaf in known.expected]
             return True
 
     def _may_give_the_same(self) -> bool:
         """False where outputs are wrong at a few places. Then the whole expected outputs need not be made
         again."""
         with self._workers.share():
-            return all(spots.all_pass(one) for spots, one in zip(self._spots, self._outputs(), strict=True))
+            return all(
+                spots.all_pass(output) for spots, output in zip(self._spots, self._outputs(), strict=True)
+            )
 
     def _outputs(self) -> list[torch.Tensor]:
         return [self._laid_out.arena.tensor(slot) for slot in self._laid_out.output_slots]

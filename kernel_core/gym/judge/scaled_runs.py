@@ -1,8 +1,8 @@
 """Runs of a candidate at sizes larger than those at which it was judged.
 
-A candidate that is correct at the run sizes runs once at each of the sizes of `grown_sizes`, and at further
-ones if a loop or a grid of it turned less so far than at the problem's own sizes. Only wrong outputs and
-crashes count, with a loose tolerance, because longer rows round more.
+A candidate that is correct at the run sizes runs once at each of the sizes of `grown_sizes`. It runs at
+further sizes if one of its loops or grids has turned less so far than at the problem's own sizes. Only wrong
+outputs and crashes count, with a loose tolerance, because longer rows round more.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class Calls(LightDispatchMode):
 
 
 def _call(schema: Any, args: Any, kwargs: dict[str, Any], places: torch.Tensor) -> Call:
-    given = {one.name: one.default_value for one in schema.arguments}
+    given = {argument.name: argument.default_value for argument in schema.arguments}
     given |= dict(zip(given, args, strict=False)) | kwargs
     values, dim, num_smaller = given["self"], given["dim"], None
     if dim is None or not values.dim():

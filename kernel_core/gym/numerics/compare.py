@@ -53,7 +53,7 @@ def form_fault(
         return f"the outputs are nested as {_shorten(nesting)}, expected {_shorten(want)}"
     if len(leaves) != len(expected):
         return f"there are {len(leaves)} outputs, expected {len(expected)}"
-    faults = (_form_fault(*one) for one in zip(leaves, expected, strict=True))
+    faults = (_form_fault(*pair) for pair in zip(leaves, expected, strict=True))
     return _first(faults, len(expected), last)
 
 
@@ -61,7 +61,7 @@ def value_fault(
     values: Sequence[torch.Tensor], expected: Sequence[Expected], compare: Compare, last: Sequence[str] = ()
 ) -> str | None:
     """`compare_outputs` for outputs of the right form."""
-    faults = (compare(*one) for one in zip(values, expected, strict=True))
+    faults = (compare(*pair) for pair in zip(values, expected, strict=True))
     return _first(faults, len(expected), last)
 
 
@@ -115,7 +115,7 @@ def all_pass(got: torch.Tensor, wanted: Expected, scale: float | None = None) ->
 def each_passes(values: Sequence[torch.Tensor], expected: Sequence[Expected]) -> bool:
     """`all_pass` for every output, which may have another size where values decide it."""
     pairs = zip(values, expected, strict=True)
-    return all(one.shape == wanted.value.shape and all_pass(one, wanted) for one, wanted in pairs)
+    return all(value.shape == wanted.value.shape and all_pass(value, wanted) for value, wanted in pairs)
 
 
 def _in_reals(got: torch.Tensor, wanted: Expected) -> tuple[torch.Tensor, Expected]:
@@ -272,7 +272,7 @@ def _clue(got: torch.Tensor, true: torch.Tensor, places: torch.Tensor, *, whole:
     clue = ", none of which was ever written" if is_poison(got[tuple(places.T)]) else ""
     if len(places) < _FEWEST:
         return clue
-    values, wanted = (one[tuple(places.T)].double() for one in (got, true))
+    values, wanted = (whole[tuple(places.T)].double() for whole in (got, true))
     factors = values / wanted
     factor = factors.median().item()
     is_one = math.isfinite(factor) and bool(((factors - factor).abs() <= _ALIKE * abs(factor)).all())

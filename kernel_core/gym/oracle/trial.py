@@ -41,23 +41,23 @@ class Trial:
     @property
     def num_bytes(self) -> int:
         """Bytes of the tensors that are kept."""
-        return tensor_bytes([*self.inputs, *(one.value for one in (*self.expected, *self.left))])
+        return tensor_bytes([*self.inputs, *(leaf.value for leaf in (*self.expected, *self.left))])
 
     @property
     def has_values(self) -> bool:
         """Whether the expected outputs were kept."""
-        return not any(one.value.is_meta for one in self.expected)
+        return not any(leaf.value.is_meta for leaf in self.expected)
 
 
 def loose(trial: Trial) -> Trial:
     """The trial with as much allowed everywhere as ever is."""
-    return replace(trial, expected=tuple(one.allowing(loose=True) for one in trial.expected))
+    return replace(trial, expected=tuple(leaf.allowing(loose=True) for leaf in trial.expected))
 
 
 def outline(trial: Trial) -> Trial:
     """The trial without its numbers: what shapes and types there are, and how large it is."""
     expected, left = (
-        tuple(replace(one, value=one.value.to("meta"), tolerance=one.rounding()) for one in part)
+        tuple(replace(leaf, value=leaf.value.to("meta"), tolerance=leaf.rounding()) for leaf in part)
         for part in (trial.expected, trial.left)
     )
     inputs = [map_tensors(value, lambda tensor: tensor.to("meta")) for value in trial.inputs]

@@ -106,11 +106,11 @@ def run_without_data(
 
 def num_programs(kernels: Sequence[Kernel], some: RehearsedPass) -> dict[KernelLine, int]:
     """The number of programs in the largest launch, by kernel."""
-    found: dict[KernelLine, int] = {}
-    for one in some.distinct:
-        kernel = (kernels[one.launch].name, kernels[one.launch].line)
-        found[kernel] = max(math.prod(one.grid), found.get(kernel, 0))
-    return found
+    most: dict[KernelLine, int] = {}
+    for launch in some.distinct:
+        kernel = (kernels[launch.launch].name, kernels[launch.launch].line)
+        most[kernel] = max(math.prod(launch.grid), most.get(kernel, 0))
+    return most
 
 
 def check_at_own_sizes(case: Case, rehearsal: Rehearsal, eager: EagerTraffic, gpu: str) -> None:
@@ -162,7 +162,7 @@ def works_at_own_sizes(
 
 def ran_as(case: Case) -> list[tuple[str, int]]:
     """Each launch's kernel and number of programs at the run sizes."""
-    return [(case.kernels[one.launch].name, math.prod(one.grid)) for one in case.launches]
+    return [(case.kernels[launch.launch].name, math.prod(launch.grid)) for launch in case.launches]
 
 
 def _of_library(works: Sequence[Work]) -> list[Work]:
@@ -219,11 +219,11 @@ def _describe_size(reference: Reference, source: str) -> dict[str, Any]:
 
 
 def _launched(case: Case) -> Counter[tuple[str, tuple[int, ...]]]:
-    return Counter((case.kernels[one.launch].name, one.grid) for one in case.launches)
+    return Counter((case.kernels[launch.launch].name, launch.grid) for launch in case.launches)
 
 
 def _launches(kernels: Sequence[Kernel], some: RehearsedPass) -> list[tuple[str, tuple[int, ...]]]:
-    named = [(kernels[one.launch].name, one.grid) for one in some.distinct]
+    named = [(kernels[launch.launch].name, launch.grid) for launch in some.distinct]
     return [named[place] for place in some.launches]
 
 

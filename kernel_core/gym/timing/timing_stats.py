@@ -117,7 +117,7 @@ def contradicts(clocked: Clocked, replayed: ReplayTime) -> bool:
 def straddled(timing: Timing, reference: Timing, thresholds: Sequence[float]) -> float | None:
     """The first of some speed-ups that the interval of this one contains, if any."""
     low, high = reference.ci_low_ms / timing.ci_high_ms, reference.ci_high_ms / timing.ci_low_ms
-    return next((one for one in thresholds if low < one < high), None)
+    return next((threshold for threshold in thresholds if low < threshold < high), None)
 
 
 def is_steady(clocked: Clocked) -> bool:
@@ -126,9 +126,9 @@ def is_steady(clocked: Clocked) -> bool:
     return _spread_ms(timing) <= max(_STEADY * timing.median_ms, _STEADY_MS)
 
 
-def steadier(one: Clocked, other: Clocked) -> Clocked:
+def steadier(first: Clocked, other: Clocked) -> Clocked:
     """The one of two timings of the same calls that has the narrower interval."""
-    return min(one, other, key=lambda clocked: _spread_ms(summarize(clocked)))
+    return min(first, other, key=lambda clocked: _spread_ms(summarize(clocked)))
 
 
 def _spread_ms(timing: Timing) -> float:

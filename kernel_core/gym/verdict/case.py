@@ -153,12 +153,12 @@ class Case(Ruling):
     def to_replay(self) -> list[Recorded]:
         """The recorded passes. The last one is of the last trial with the problem's own draws, and it
         counts."""
-        return sorted(self.recorded, key=lambda one: max(one.trials_of("own"), default=-1))
+        return sorted(self.recorded, key=lambda recorded: max(recorded.trials_of("own"), default=-1))
 
     def is_measured(self, recorded: Recorded) -> bool:
         """Whether this is what it did last on inputs of some family. What came before may have prepared for
         all passes to come, and need only be right."""
-        trials = sorted(trial for one in self.recorded for trial in one.trials.items())
+        trials = sorted(trial for recorded in self.recorded for trial in recorded.trials.items())
         last = {draw: number for number, draw in trials}
         return any(last[draw] == number for number, draw in recorded.trials.items())
 
@@ -169,7 +169,7 @@ class Case(Ruling):
     @property
     def is_of_unknown_provenance(self) -> bool:
         """Whether the outputs are right, but not by work that was shown to be its own: no speed is given."""
-        return any(one.rule == UNKNOWN for one in self.findings)
+        return any(finding.rule == UNKNOWN for finding in self.findings)
 
     def evaluation(self, device: str, platform: Platform | None, seconds: float) -> Evaluation:
         """The record of it."""

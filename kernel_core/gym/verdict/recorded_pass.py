@@ -37,7 +37,7 @@ class Recorded:
 
     def trials_of(self, draw: Draw) -> list[int]:
         """The numbers of the trials with inputs of a family."""
-        return [number for number, one in self.trials.items() if one == draw]
+        return [number for number, family in self.trials.items() if family == draw]
 
     def does_as(self, other: Recorded) -> bool:
         """Whether the same operators and kernels are called in the same order, with the same scalars, on

@@ -61,11 +61,11 @@ class _Candidate:
         self._path = path = Path.cwd() / CANDIDATE_FILE
         self._source = source = header["source"]
         path.write_text(source, encoding="utf-8")
-        told: StandIn | None = None
+        stand_in: StandIn | None = None
         if device == "cpu":
             answer_for(cage["gpu"], num_processors)
-            told = StandIn(device, cage["gpu"], path, num_processors)
-        self._told = told
+            stand_in = StandIn(device, cage["gpu"], path, num_processors)
+        self._told = stand_in
         self._watched = watch(may_compile=device == "cuda")
         self._launches: list[dict[str, Any]] = []
         self._gate = gate = DeviceGate(channel) if device == "cuda" else None
@@ -76,8 +76,8 @@ class _Candidate:
             else trace_recorder.Recorder(self._launches.append, poison=poison)
         )
         triton_hooks.install(self._recorder, header["configuration"])
-        if told is not None:
-            self._recorder.watch_arguments(told.check_arguments)
+        if stand_in is not None:
+            self._recorder.watch_arguments(stand_in.check_arguments)
         builds = None if gate is None else functools.partial(gate.build, source)
         self._extensions = Extensions(self._recorder, builds, source, self._watched)
         self._weights: Any = None
@@ -192,7 +192,7 @@ def _run_trial(
     path: Path,
     watched: list[str],
     arena: Any,
-    told: contextlib.AbstractContextManager[Any],
+    stand_in: contextlib.AbstractContextManager[Any],
 ) -> tuple[dict[str, Any], bytes, DeviceArena | None]:
     header = trial.header
     inputs = unpack(header["inputs"], header["tensors"], arena)
@@ -200,7 +200,7 @@ def _run_trial(
     recorder.begin(tensors_in(inputs))
     answer: dict[str, Any] = {"kernels": recorder.kernels.described, "launches": launches, "watched": watched}
     try:
-        with torch.no_grad(), recorder, told:
+        with torch.no_grad(), recorder, stand_in:
             output = model(*inputs)
         nesting, leaves = flatten(output)
         _check_booleans(leaves)

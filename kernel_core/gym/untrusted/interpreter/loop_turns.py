@@ -107,7 +107,7 @@ def forget_memory() -> None:
         return TensorHandle(np.zeros(pointers.data.shape, interpreter._get_np_dtype(kind)), kind)
 
     def exchange(self: Any, *given: Any, **_: Any) -> TensorHandle:
-        value = next(one for one in given[1:] if isinstance(one, TensorHandle))
+        value = next(handle for handle in given[1:] if isinstance(handle, TensorHandle))
         return TensorHandle(np.zeros_like(value.data), value.dtype.scalar)
 
     builder.create_masked_load = load

@@ -177,7 +177,7 @@ def _mix_programs() -> None:
         count = math.prod(self.grid_dim)
         step = next(s for s in range(max(1, round(count * _GOLDEN)), count + 1) if math.gcd(s, count) == 1)
         number = count - 1 - int(np.ravel_multi_index(index, self.grid_dim)) * step % count
-        place(self, *(int(one) for one in np.unravel_index(number, self.grid_dim)))
+        place(self, *(int(index) for index in np.unravel_index(number, self.grid_dim)))
 
     builder.set_grid_idx = set_grid_idx
 

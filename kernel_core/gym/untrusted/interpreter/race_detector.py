@@ -90,7 +90,7 @@ class Past:
         self.spread_loads()
         if self.loaders is not None and self.loader_epochs is not None:
             self.loaders, self.loader_epochs = (
-                np.repeat(one, times) for one in (self.loaders, self.loader_epochs)
+                np.repeat(marks, times) for marks in (self.loaders, self.loader_epochs)
             )
         self.writers, self.readers = np.repeat(self.writers, times), np.repeat(self.readers, times)
         self.atomic = np.repeat(self.atomic, times)
@@ -173,9 +173,9 @@ class HappensBefore:
         """Whether each stretch is another program's and is ordered neither before nor after."""
         foreign = (stretches != 0) & (stretches < self.first)
         if foreign.any():
-            for one in set(stretches[foreign].tolist()):
-                if self.has_before(one):
-                    foreign &= stretches != one
+            for stretch in set(stretches[foreign].tolist()):
+                if self.has_before(stretch):
+                    foreign &= stretches != stretch
         return foreign
 
 

@@ -90,7 +90,7 @@ class Movers:
         types: dict[int, set[torch.dtype]] = {}
         for number, dtype, *_ in views_of_launch(operation):
             types.setdefault(number, set()).add(DTYPES[dtype])
-        if any(len(one) > 1 for one in types.values()):
+        if any(len(widths) > 1 for widths in types.values()):
             return None
         floats = {number: dtype for number, [dtype] in types.items() if dtype.is_floating_point}
         chosen_by = types.keys() - floats.keys() - changed
@@ -131,8 +131,8 @@ def _copies_whole(
     changed = [index for index, tensor in enumerate(now) if not same_bytes(tensor, was[index])]
     return bool(changed) and all(
         any(
-            other != index and _looks_like(one, now[index]) and same_bytes(one, now[index])
-            for other, one in enumerate(was)
+            other != index and _looks_like(before, now[index]) and same_bytes(before, now[index])
+            for other, before in enumerate(was)
         )
         for index in changed
     )
