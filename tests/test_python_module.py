@@ -10,7 +10,7 @@ import pytest
 from kernel_core.python_module import import_environment, module_command
 
 
-@pytest.mark.parametrize("name", ["types", "runpy", "importlib"])
+@pytest.mark.parametrize("name", ["types", "importlib"])
 def test_a_file_beside_a_kernel_takes_the_place_of_no_module(name: str, tmp_path: Path) -> None:
     (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
     done = subprocess.run(module_command("this"), cwd=tmp_path, capture_output=True, text=True, check=False)
