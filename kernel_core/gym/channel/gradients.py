@@ -28,7 +28,7 @@ Wanted = tuple[str | int, ...]
 
 
 def resolve(words: Sequence[str], kind: Any, problem_id: str) -> Wanted:
-    """What a problem says, with positions for the names of inputs of `kind`, its `Model`. Raises
+    """Return a problem's words, with positions for the names of inputs of `kind`, its `Model`. Raises
     `NotAProblem`."""
     _, *names = inspect.signature(kind.forward).parameters
     if unknown := [word for word in words if word not in ("inputs", "parameters", *names)]:
@@ -38,7 +38,8 @@ def resolve(words: Sequence[str], kind: Any, problem_id: str) -> Wanted:
 
 
 def is_differentiable(value: Any) -> bool:
-    """Whether the value is a tensor of complex numbers, or of floating-point numbers of more than 8 bits."""
+    """Return True if the value is a tensor of complex numbers, or of floating-point numbers of more than 8
+    bits."""
     is_tensor = isinstance(value, torch.Tensor) and value.element_size() > 1
     return is_tensor and (value.is_floating_point() or value.is_complex())
 
@@ -119,7 +120,7 @@ def _gradients(
     gradients: Sequence[Any] = [None] * len(wanted)
     if pairs and wanted:
         given, above = ([pair[side] for pair in pairs] for side in (0, 1))
-        # What `torch.autograd.grad` calls: that would leave the modes in which a candidate runs.
+        # `torch.autograd.grad` calls this, but would leave the modes in which a candidate runs.
         gradients = _engine.run_backward(tuple(given), tuple(above), False, False, tuple(wanted), True, False)
     return [
         torch.zeros_like(tensor) if gradient is None else gradient.detach()

@@ -32,7 +32,7 @@ _SAY_FULL = (
     "[CUDA]: out of memory",  # of a launch by Triton
     "CUBLAS_STATUS_ALLOC_FAILED",
 )
-"""What other errors say of a full GPU."""
+"""Words of other errors for a full GPU."""
 
 
 class Claim(BaseModel):
@@ -53,7 +53,7 @@ class Failure(Claim):
 
     @property
     def ran_out_of_memory(self) -> bool:
-        """Whether a GPU's memory was full."""
+        """True if a GPU's memory was full."""
         return self.error == _OUT_OF_MEMORY or any(words in self.message for words in _SAY_FULL)
 
     @property
@@ -319,6 +319,6 @@ class Rested(Claim):
 
 
 class Echoed(Claim):
-    """Whether the outputs needed what the launches made of the inputs (`input_swap.py`)."""
+    """True if the outputs needed what the launches made of the inputs (`input_swap.py`)."""
 
     needed: StrictBool

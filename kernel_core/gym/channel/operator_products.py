@@ -13,13 +13,14 @@ _CUDNN = ("conv", "cudnn", "miopen", "rnn", "lstm", "gru")
 
 
 def is_cudnns(operator: str) -> bool:
-    """Whether cuDNN's switch decides on TF32 for an operator of torch's, such as `aten::convolution`."""
+    """Return True if cuDNN's switch decides on TF32 for an operator of torch's, such as
+    `aten::convolution`."""
     return any(word in operator for word in _CUDNN)
 
 
 @functools.cache
 def may_use_tf32(function: Any) -> bool:
-    """Whether a switch for TF32 may change an operator's result."""
+    """Return True if a switch for TF32 may change an operator's result."""
     return has_products(function) or is_cudnns(function._schema.name)
 
 

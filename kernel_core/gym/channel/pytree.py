@@ -58,7 +58,7 @@ def bytes_in_order(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors of one type hold the same bytes (NaN equals NaN, 0 differs from -0)."""
+    """Return True if two tensors of one type hold the same bytes (NaN equals NaN, 0 differs from -0)."""
     left_bytes, other = bytes_in_order(left), bytes_in_order(right)
     if left_bytes.numel() % 8 == 0 and not (left_bytes.storage_offset() % 8 or other.storage_offset() % 8):
         left_bytes, other = left_bytes.view(torch.int64), other.view(torch.int64)
@@ -79,5 +79,5 @@ def fingerprint(tensor: torch.Tensor) -> Fingerprint:
 
 
 def is_same(first: Fingerprint, other: Fingerprint) -> bool:
-    """Whether two fingerprints of tensors of one form are equal."""
+    """Return True if two fingerprints of tensors of one form are equal."""
     return all(torch.equal(left, right) for left, right in zip(first, other, strict=True))

@@ -40,7 +40,7 @@ class CompileUnit:
     kernels: Sequence[Kernel]
     launches: Sequence[Launch]
     whole: bool
-    """Whether the kernels are compiled whole. If not, they are only checked to be Triton: they are compiled
+    """True if the kernels are compiled whole. If not, they are only checked to be Triton: they are compiled
     at other sizes too."""
     where: str = ""
     """The sizes at which a fault occurs, for the message."""

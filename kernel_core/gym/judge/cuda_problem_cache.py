@@ -64,9 +64,10 @@ class CudaPrepared(Prepared):
         return self._outlines[reference.key, "own"]
 
     def has_fixed_sizes(self, reference: Reference, seed: int, labels: Sequence[str]) -> bool:
-        """Whether outputs for other inputs have the sizes of the outline. If not, calls cannot be timed, and
-        a trial cannot be made again from its outline. The other inputs are those of the trials with these
-        labels, which are kept as `trial` keeps them: of few draws, two may have one size by chance."""
+        """Return True if outputs for other inputs have the sizes of the outline. If not, calls cannot be
+        timed, and a trial cannot be made again from its outline. The other inputs are those of the trials
+        with these labels, which are kept as `trial` keeps them: of few draws, two may have one size by
+        chance."""
         if reference.key not in self._fixed:
             like, others = self.outline(reference, seed), []
             for label in labels:

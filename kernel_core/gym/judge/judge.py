@@ -214,7 +214,7 @@ class Judge:
         """Prepare what a candidate needs before its first pass; nothing by default."""
 
     def _has_traces(self, case: Case) -> bool:
-        """Whether each pass launched kernels of its own and can be replayed; if not, it is a hack."""
+        """Return True if each pass launched kernels of its own and can be replayed; if not, it is a hack."""
         for recorded in case.recorded:
             if not recorded.launches:
                 case.note(NO_OWN_KERNEL, "no JIT function of the candidate's was launched")
@@ -299,7 +299,7 @@ class Judge:
     def _is_excused(
         self, ruling: Ruling, recorded: Recorded, reference: Reference, seed: int, case: Case
     ) -> bool:
-        """Whether a record that did not reproduce may be honest; see `unknown_provenance.py`."""
+        """Return True if a record that did not reproduce may be honest; see `unknown_provenance.py`."""
         run_again = functools.partial(self._try_again, reference, case, keep=True)
         unseen_of = functools.partial(self._unseen, reference, seed, case=case)
         return is_work_of_its_numbers(ruling, recorded, unseen_of, reference, case, self._workers, run_again)

@@ -28,7 +28,7 @@ from kernel_core.records import Tolerance
 
 
 def outputs_pass(claim: Ran, delivery: TrialPayload, reference: Reference, trial: Trial) -> bool:
-    """Whether the outputs pass with what the trial allows. Its expected outputs were kept."""
+    """Return True if the outputs pass with what the trial allows. Its expected outputs were kept."""
     fault = form_fault(claim.nesting, claim.leaves, trial.nesting, trial.expected)
     return fault is None and _value_fault(delivery, reference, trial, unlike) is None
 

@@ -1,4 +1,4 @@
-"""Whether a candidate's own kernels did the work, and how much work it is: by replaying what it claims."""
+"""A replay of what a candidate claims: do its own kernels do the work, and how much work is it?"""
 
 from __future__ import annotations
 
@@ -88,8 +88,9 @@ class ReplayCheck:
             self._delivery.close()
 
     def is_convinced(self, *, other_inputs: bool = True) -> bool:
-        """Whether the recorded work gives the right outputs on inputs that the candidate never saw, and not
-        without its kernels, nor with what these make of `other_inputs`; if not, there is a verdict."""
+        """Return True if the recorded work gives the right outputs on inputs that the candidate never saw,
+        and not without its kernels, nor with what these make of `other_inputs`; if not, there is a
+        verdict."""
         self._case.kernels, self._case.launches = self._recorded.kernels, self._recorded.launches
         trial = self._first_pass()
         if trial is None or not self._kernels_do_something(trial):
@@ -110,8 +111,8 @@ class ReplayCheck:
         return answer.claim if self._is_right_on(trial) else None
 
     def gave(self, outputs: Mapping[int, Sequence[Fingerprint]]) -> bool:
-        """Whether what was measured last gave, bit for bit, the outputs that are known of its trial, by the
-        trials' seeds; true where none are."""
+        """Return True if what was measured last gave, bit for bit, the outputs that are known of its trial,
+        by the trials' seeds; true where none are."""
         known = outputs.get(self._measured_seed)
         if known is None:
             return True
@@ -186,7 +187,7 @@ class ReplayCheck:
                 return False
         return True
 
-    # What is laid out before each ---------------------------------------------------------------------
+    # Inputs laid out before each replay ---------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _lay_trial(self, trial: Trial, turn: TakeGpu) -> Iterator[None]:
@@ -228,7 +229,7 @@ class ReplayCheck:
         assert self._delivery is not None, "the first pass comes first"
         return self._delivery
 
-    # What came of it ----------------------------------------------------------------------------------
+    # Results of a replay ----------------------------------------------------------------------------------
 
     def _is_right_on(self, trial: Trial) -> bool:
         if not self._gives(trial) and not self._gives(trial, exactly=True):

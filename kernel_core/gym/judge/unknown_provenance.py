@@ -58,7 +58,8 @@ def is_work_of_its_numbers(
     workers: Workers,
     run_again: Callable[[Trial], Case],
 ) -> bool:
-    """Whether numbers that host code reads excuse a record that did not reproduce; if so, it is noted."""
+    """Return True if numbers that host code reads excuse a record that did not reproduce; if so, it is
+    noted."""
     rules = {finding.rule for finding in ruling.findings}
     if ruling.verdict is not Verdict.HACKED or "not_reproduced" not in rules:
         return False
@@ -90,7 +91,7 @@ class _Second:
     workers: Workers
 
     def excuses(self, first: Recorded) -> bool:
-        """Whether it differs from the first record in numbers only, and in one of the two ways."""
+        """Return True if it differs from the first record in numbers only, and in one of the two ways."""
         differing: Numbers = set()
         first_parts, other = ([record.kernels, record.trace] for record in (first, self.recorded))
         if not _compare(first_parts, other, differing):
@@ -136,7 +137,7 @@ class _Second:
                     yield other
 
     def _library_reads(self, which: list[bool]) -> bool:
-        """Whether operators of torch's are given values of inputs, of those for which it is asked."""
+        """Return True if operators of torch's are given values of inputs, of those for which it is asked."""
         trace = self.recorded.trace or {"inputs": [], "operations": []}
         asked = set(itertools.compress(trace["inputs"], which))
         work = [operation for operation in trace["operations"] if "op" in operation]
@@ -167,7 +168,7 @@ def _cost(work: CountedWork | DeviceWork) -> float:
 
 
 def _compare(left: Any, other: Any, differing: Numbers) -> bool:
-    """Whether nothing but numbers differs, of which the pairs go into `found`."""
+    """Return True if nothing but numbers differs, of which the pairs go into `differing`."""
     if type(left) is not type(other):
         return False
     if isinstance(left, dict):

@@ -68,7 +68,7 @@ class AmbiguousOrder:
     """The bounds of the values of these rows."""
 
     def allows(self, output: torch.Tensor) -> torch.Tensor:
-        """Whether each row is allowed: all places of a row, or none."""
+        """Return a mask of the rows that are allowed: all places of a row, or none."""
         places = self.naming.in_rows(output)
         fit = torch.ones(len(places), dtype=torch.bool, device=output.device)
         fit[self.rows] = self.naming.fit(places[self.rows], self.lowest, self.highest)
@@ -97,7 +97,7 @@ def look_for_undecided(
     *,
     tf32: bool,
 ) -> list[Choice | None]:
-    """Mark in `found`, for each output, what becomes another when results stray, and say what it may become;
+    """Mark in `masks`, for each output, what becomes another when results stray, and say what it may become;
     None says nothing. Of outputs of floating-point numbers the marks mean nothing. `plain` is the reference's
     own answer. With `tf32` products may be of that precision. Passes of its `own` precision round to half
     precision where it does, if it gives that answer yet."""

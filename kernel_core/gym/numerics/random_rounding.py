@@ -260,7 +260,7 @@ def _widened(value: torch.Tensor) -> torch.Tensor:
 
 
 def _is_short(function: Any, args: Any) -> bool:
-    """Whether an operator computes with numbers of a type shorter than float64."""
+    """Return True if an operator computes with numbers of a type shorter than float64."""
     draws = torch.Tag.nondeterministic_seeded in function.tags
     if draws or gives_view(function) or only_moves(function._schema.name):
         return False
@@ -268,7 +268,7 @@ def _is_short(function: Any, args: Any) -> bool:
 
 
 def _sorts_as_it_likes(function: Any, args: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether an operator puts equal numbers in any order."""
+    """Return True if an operator puts equal numbers in any order."""
     is_stable = kwargs.get("stable") or (function._schema.overload_name == "stable" and True in args[1:2])
     return function._schema.name in _SORTS and not is_stable
 

@@ -24,7 +24,7 @@ class HoldingReference(Reference):
         most = _SMALL * max(map(sum, counts), default=0)
         self._held = {place: inputs[place] for place, own in enumerate(counts) if sum(own) <= most}
         self.is_redrawn = [place not in self._held for place, own in enumerate(counts) for _ in own]
-        """Whether draws differ, for each input tensor."""
+        """True for each input tensor of which draws differ."""
 
     def draw(self, seed: int, draw: Draw) -> list[Any]:
         """Inputs under a seed, on the reference's device."""

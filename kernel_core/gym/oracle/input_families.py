@@ -89,7 +89,7 @@ def _in_words(family: Family) -> str:
 
 
 def is_far(draw: Draw) -> bool:
-    """Whether there are numbers beyond the range of exponentials."""
+    """Return True if there are numbers beyond the range of exponentials."""
     families = [FAMILIES[name] for name in families_in(draw)]
     return any(family.large and family.kind in ("mixed", "negative") for family in families)
 

@@ -61,7 +61,7 @@ class Kept:
     is_any: bool = False
     """The problem says that it takes numbers of any size."""
     zeros: bool = False
-    """Where the problem's own draw has them."""
+    """Zeros lie where they lie in the problem's own draw."""
     is_rising: bool = False
     """Along the last dimension, in each row."""
     sums_to_one: bool = False
@@ -101,11 +101,14 @@ DECLARED = {
     "log-probabilities": Kept(logs_sum_to_one=True),
     "positive": Kept(between=(2.0**-4, 2.0**4)),
 }
-"""What a comment may say of an input."""
+"""Traits that a comment may declare of an input."""
 
 
 def declared(source: str) -> dict[str, Kept]:
-    """What a problem says of its inputs, by the names that they have in `forward`. Raises `NotAProblem`."""
+    """Return the traits that a problem declares of its inputs, by their names in `forward`.
+
+    Raises `NotAProblem`.
+    """
     kinds = dict(_COMMENT.findall(source))
     if unknown := sorted({*kinds.values()} - DECLARED.keys()):
         raise NotAProblem(f"an input cannot be declared {unknown[0]!r}; there is: {', '.join(DECLARED)}")

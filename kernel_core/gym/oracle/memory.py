@@ -1,4 +1,4 @@
-"""How much memory a judgement takes, estimated before anything is drawn."""
+"""The memory that a judgement takes, estimated before anything is drawn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COPIES = 3
 
 
 def require_memory(request: JudgeRequest, device: str) -> str | None:
-    """What a large problem takes on a CPU, in words; None for a small one, or on a GPU.
+    """Return in words the memory that a large problem takes on a CPU; None for a small one, or on a GPU.
 
     Raises `ConfigError` where this machine has less.
     """

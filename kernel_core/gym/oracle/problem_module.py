@@ -106,7 +106,7 @@ class ProblemModule:
 
     @property
     def gradients(self) -> Wanted:
-        """What a pass computes gradients of; see `gradients.py`."""
+        """Return the tensors that a pass computes gradients of; see `gradients.py`."""
         return resolve(self._wanted, self._names["Model"], self._id) if self._wanted else ()
 
     def arguments(self) -> list[Any]:
@@ -190,7 +190,7 @@ class ProblemModule:
 
     @contextlib.contextmanager
     def _blaming(self, fault: str) -> Iterator[None]:
-        """What fails is the problem's fault, unless a GPU's memory is full."""
+        """Blame the problem for a failure, unless a GPU's memory is full."""
         try:
             yield
         except torch.cuda.OutOfMemoryError:

@@ -40,7 +40,7 @@ _ASSERTING = frozenset(
 
 _FEW_DRAWS, _MANY_DRAWS = 2, 16
 _TRAITS: OrderedDict[str, tuple[bool, bool]] = OrderedDict()
-"""Whether a problem has products on float32 values, and values in half precision, by its key."""
+"""True if a problem has products on float32 values, and if it has values in half precision, by its key."""
 _MOST_TRAITS = 1 << 14
 _BOTH_STRAY = 1.25
 """Allowances are four errors of the reference's or more; its own values stray by one."""
@@ -73,7 +73,7 @@ class Reference:
         """The positions of the input tensors that a candidate may leave with any contents."""
         self._program = ProblemModule(self.source, problem.id, problem.precision, device)
         self.gradients = self._program.gradients
-        """What a pass computes gradients of, beside the outputs; see `gradients.py`."""
+        """The tensors that a pass computes gradients of, beside the outputs; see `gradients.py`."""
         with own_seeds(device):
             seed_torch(CONSTRUCTION_SEED, device)
             self.arguments = self._program.arguments()
@@ -117,8 +117,8 @@ class Reference:
             return len(self._what_draws_keep())
 
     def is_safe_with(self, draw: Draw) -> bool:
-        """Whether operators of torch's can be given such inputs. Those that assert something of theirs end
-        the process where that is a GPU's; on a processor they raise, so one is asked, at small sizes."""
+        """Return True if operators of torch's can be given such inputs. Those that assert something of theirs
+        end the process where that is a GPU's; on a processor they raise, so one is asked, at small sizes."""
         if self.device == "cpu" or draw == "own" or not self._asserts:
             return True
         if self._small is None:
@@ -160,23 +160,23 @@ class Reference:
 
     @property
     def takes_any_size(self) -> bool:
-        """Whether the problem says of all its inputs that they may be numbers of any size."""
+        """True if the problem says of all its inputs that they may be numbers of any size."""
         with own_seeds(self.device):
             return all(kind.is_any for kind in self._what_draws_keep())
 
     @property
     def may_have_tf32_products(self) -> bool:
-        """Whether products may be TF32 and no trial has shown that there are none."""
+        """True if products may be TF32 and no trial has shown that there are none."""
         return self._answers.has_products
 
     @property
     def has_float32_products(self) -> bool:
-        """Whether the module multiplies matrices of float32 values; true before a trial of the problem."""
+        """True if the module multiplies matrices of float32 values; true before a trial of the problem."""
         return _TRAITS.get(self.key, (True, False))[0]
 
     @property
     def is_in_half(self) -> bool:
-        """Whether half precision or shorter is native to it: it has such values, and no float32 products."""
+        """True if half precision or shorter is native to it: it has such values, and no float32 products."""
         has_products, has_half = _TRAITS.get(self.key, (True, False))
         return has_half and not has_products
 
@@ -238,7 +238,7 @@ class Reference:
 
     @property
     def returns_nothing(self) -> bool:
-        """Whether a pass returns None, so that the outputs are what it leaves in its inputs."""
+        """True if a pass returns None, so that the outputs are what it leaves in its inputs."""
         return self._answers.returns_nothing
 
     @property

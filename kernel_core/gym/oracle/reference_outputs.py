@@ -38,7 +38,7 @@ from kernel_core.gym.numerics.random_rounding import Forward, spread_of_strays
 from kernel_core.gym.oracle.trial import tensor_bytes
 
 IsEnough = Callable[[Sequence[Expected]], bool]
-"""Whether outputs pass with what is expected now, so that no more need be found out."""
+"""True if outputs pass with what is expected now, so that no more need be measured."""
 LARGE_BYTES = 4 << 30
 """For larger inputs and outputs only a part is computed in float64, which takes many times as much memory."""
 _MOST_STRAYING_BYTES = {"cuda": 1 << 30, "cpu": 1 << 25}
@@ -67,18 +67,18 @@ class ReferenceOutputs:
         self.weight_bytes = tensor_bytes([*module.parameters(), *module.buffers()])
         self._can_widen = True
         self.has_products = tf32
-        """Whether the module may have TF32 products."""
+        """True if the module may have TF32 products."""
         self.float32_products: bool | None = None
-        """Whether it multiplies matrices of float32 values; None before the first pass."""
+        """True if it multiplies matrices of float32 values; None before the first pass."""
         self.has_half = False
-        """Whether some input, output or weight is in half precision or shorter."""
+        """True if some input, output or weight is in half precision or shorter."""
         self._switches = SHIPPED if as_shipped else (False, False)
         self.returns_nothing = False
-        """Whether the last pass returned None: its outputs are then the tensors of its inputs."""
+        """True if the last pass returned None: its outputs are then the tensors of its inputs."""
         self._drew = False
-        """Whether the last pass drew random numbers from the global generators."""
+        """True if the last pass drew random numbers from the global generators."""
         self.is_defined = True
-        """Whether the answers of `plain` follow from the last inputs: see `ConversionsSeen`."""
+        """True if the answers of `plain` follow from the last inputs: see `ConversionsSeen`."""
 
     def plain(self, inputs: list[Any], seed: int) -> tuple[Any, list[Any]]:
         """Nesting and leaves, by the module's own arithmetic."""
@@ -214,13 +214,13 @@ class ReferenceOutputs:
                     for spread, value in zip(spreads, values, strict=True)
                 ]
             pairs = zip(expected, spreads, strict=True)
-            allowed = tuple(one.allowing(spread=spread) for one, spread in pairs)
+            allowed = tuple(leaf.allowing(spread=spread) for leaf, spread in pairs)
             if is_enough(allowed):
                 break
         return allowed
 
     def _can_stray(self, values: list[Any]) -> bool:
-        """Whether there is memory, and time, for passes over these inputs and outputs that stray."""
+        """Return True if there is memory, and time, for passes over these inputs and outputs that stray."""
         num_bytes = self.weight_bytes + tensor_bytes(values)
         return self._can_widen and num_bytes <= _MOST_STRAYING_BYTES[self._device]
 
@@ -335,7 +335,8 @@ def _wider(rounding: Rounding, other: Rounding) -> Rounding:
 
 
 def _are_alike(leaves: list[Any], plain: list[Any]) -> bool:
-    """Whether outputs have the same shapes. Rounding may decide these, such as a number of elements."""
+    """Return True if outputs have the same shapes. Rounding may decide these, such as a number of
+    elements."""
     shapes, others = ([getattr(leaf, "shape", None) for leaf in part] for part in (leaves, plain))
     return shapes == others
 

@@ -54,7 +54,7 @@ class Floors(NamedTuple):
     enough: int = 1
     """At so many times the bytes that were wanted no lower floors are tried."""
     is_alone: bool = False
-    """Whether the next floors begin with the problem's own sizes again."""
+    """True if the next floors begin with the problem's own sizes again."""
 
 
 class Scale(NamedTuple):

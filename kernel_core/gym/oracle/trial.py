@@ -35,7 +35,7 @@ class Trial:
 
     @property
     def changes_inputs(self) -> bool:
-        """Whether the reference itself writes to its inputs."""
+        """True if the reference itself writes to its inputs."""
         return bool(self.left)
 
     @property
@@ -45,7 +45,7 @@ class Trial:
 
     @property
     def has_values(self) -> bool:
-        """Whether the expected outputs were kept."""
+        """True if the expected outputs were kept."""
         return not any(leaf.value.is_meta for leaf in self.expected)
 
 
@@ -70,7 +70,7 @@ def tensor_bytes(values: Sequence[Any]) -> int:
 
 
 def is_finite(leaf: Any) -> bool:
-    """Whether an output has no infinity and no NaN; whole numbers have none."""
+    """Return True if an output has no infinity and no NaN; whole numbers have none."""
     if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point() or not leaf.numel():
         return True
     wide = leaf if leaf.element_size() > 1 else leaf.float()  # torch finds no ends of 8-bit floats

@@ -64,13 +64,13 @@ class SampledGym:
         """The other gym is closed by its owner."""
 
     def take_compared(self) -> Compared:
-        """What was compared since this was asked last."""
+        """Return the comparisons since the last call."""
         with self._lock:
             taken, self._compared = self._compared, Compared()
         return taken
 
     def _is_of_share(self, request: JudgeRequest) -> bool:
-        """Whether the request is judged in full; one without a candidate costs nothing."""
+        """Return True if the request is judged in full; one without a candidate costs nothing."""
         if not isinstance(request.candidate, Candidate):
             return False
         drawn = derive_seed(request.seed or 0, request.problem.sha256, request.candidate.sha256)

@@ -214,7 +214,7 @@ class _Rounds:
         return self._bed.compare(place, self._reference.exactly(trial, is_enough).expected)
 
     def _passes(self, place: int, trial: Trial) -> bool:
-        """Whether one call's outputs are right by the errors that all inputs of the family have."""
+        """Return True if one call's outputs are right by the errors that all inputs of the family have."""
         self.outputs[trial.seed] = self._bed.outputs(place)
         return each_passes(self._bed.values(place), self._reference.with_values(trial).expected)
 

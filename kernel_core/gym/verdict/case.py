@@ -49,9 +49,9 @@ class Ruling:
     line: int = 0
     findings: list[Finding] = field(default_factory=list)
     ran_out_of_memory: bool = False
-    """Whether the GPU's memory was full, maybe with other processes' data."""
+    """True if the GPU's memory was full, maybe with other processes' data."""
     exceeds_gpu: bool = False
-    """Whether the verdict is that a program takes more than the GPU has."""
+    """True if the verdict is that a program takes more than the GPU has."""
 
     def fail(self, verdict: Verdict, detail: str, line: int = 0, *, exceeds_gpu: bool = False) -> None:
         """The first failure names the verdict. Only a compiler's refusal comes before what happened while a
@@ -156,8 +156,8 @@ class Case(Ruling):
         return sorted(self.recorded, key=lambda recorded: max(recorded.trials_of("own"), default=-1))
 
     def is_measured(self, recorded: Recorded) -> bool:
-        """Whether this is what it did last on inputs of some family. What came before may have prepared for
-        all passes to come, and need only be right."""
+        """Return True if this is what it did last on inputs of some family. What came before may have
+        prepared for all passes to come, and need only be right."""
         trials = sorted(trial for recorded in self.recorded for trial in recorded.trials.items())
         last = {draw: number for number, draw in trials}
         return any(last[draw] == number for number, draw in recorded.trials.items())
@@ -168,7 +168,7 @@ class Case(Ruling):
 
     @property
     def is_of_unknown_provenance(self) -> bool:
-        """Whether the outputs are right, but not by work that was shown to be its own: no speed is given."""
+        """True if the outputs are right, but not by work that was shown to be its own: no speed is given."""
         return any(finding.rule == UNKNOWN for finding in self.findings)
 
     def evaluation(self, device: str, platform: Platform | None, seconds: float) -> Evaluation:

@@ -97,7 +97,7 @@ class GpuLock:
 
 
 _OVERTAKEN = 8
-"""How often a waiting request is overtaken by smaller ones before it goes first."""
+"""The number of smaller requests that overtake a waiting one before it goes first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -163,5 +163,5 @@ class Room:
             return self.num_bytes - self._taken
 
     def is_all_mine(self) -> bool:
-        """Whether this thread has taken everything."""
+        """Return True if this thread has taken everything."""
         return getattr(self._mine, "num_bytes", 0) == self.num_bytes

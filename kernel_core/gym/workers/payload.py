@@ -91,7 +91,7 @@ def _fingerprint(arena: Any, slot: Slot) -> Fingerprint:
 
 
 def gave(delivery: TrialPayload, outputs: Sequence[Fingerprint]) -> bool:
-    """Whether the outputs that lie there are, bit for bit, these."""
+    """Return True if the outputs that lie there are, bit for bit, these."""
     now = [fingerprint(delivery.arena.tensor(slot)) for slot in delivery.output_slots]
     return all(is_same(before, other) for before, other in zip(outputs, now, strict=True))
 

@@ -86,7 +86,7 @@ class KnownMemory:
         return raw, [{"point": number, "to": [[place, {"t": view}] for place, view in views.items()]}]
 
     def follow(self, operation: dict[str, Any]) -> None:
-        """What an operator of torch's makes of addresses may be addresses."""
+        """Note that the outputs of an operator of torch's on addresses may be addresses."""
         reached = self._reached([operation["args"], operation["kwargs"]])
         for number, *_ in operation["outputs"] if reached else ():
             self._targets.setdefault(number, {}).update(reached)

@@ -65,7 +65,7 @@ class _Candidate:
         if device == "cpu":
             answer_for(cage["gpu"], num_processors)
             stand_in = StandIn(device, cage["gpu"], path, num_processors)
-        self._told = stand_in
+        self._stand_in = stand_in
         self._watched = watch(may_compile=device == "cuda")
         self._launches: list[dict[str, Any]] = []
         self._gate = gate = DeviceGate(channel) if device == "cuda" else None
@@ -86,7 +86,7 @@ class _Candidate:
 
     @property
     def _as_told(self) -> contextlib.AbstractContextManager[Any]:
-        return self._told or contextlib.nullcontext()
+        return self._stand_in or contextlib.nullcontext()
 
     def load(self, message: framing.Message) -> bool:
         """Import and construct the candidate; whether that came to an end."""
@@ -107,8 +107,8 @@ class _Candidate:
                     model = module.ModelNew(*values)
             if isinstance(model, torch.nn.Module):
                 model = place(model, self._device, header["precision"])
-                if self._told is not None:
-                    self._told.moved(model)
+                if self._stand_in is not None:
+                    self._stand_in.moved(model)
             unmatched = copy_state(model, state, constants or {}, varied)
             model = differentiate(model, header["gradients"])
             if header["returns_nothing"]:
@@ -174,7 +174,7 @@ class _Candidate:
 
 
 def _leave_inputs(model: Any, *inputs: Any) -> list[torch.Tensor]:
-    """What a pass leaves in the tensors among its inputs, where the reference returns nothing."""
+    """Return the tensors among the inputs as a pass leaves them, where the reference returns nothing."""
     model(*inputs)
     return tensors_in(list(inputs))
 

@@ -258,7 +258,7 @@ class Recorder(LightDispatchMode):
             value, self.kernels.number, lambda other: encode(other, self._tensor)
         )
 
-    # What is not work of the pass ------------------------------------------------------------------
+    # Operations outside the pass ------------------------------------------------------------------
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

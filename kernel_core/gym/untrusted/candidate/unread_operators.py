@@ -31,7 +31,7 @@ def without_unread(
 
 
 def _only_gives(operation: dict[str, Any]) -> bool:
-    """Whether an operator writes to no argument, and leaves later random numbers as they are."""
+    """Return True if an operator writes to no argument, and leaves later random numbers as they are."""
     try:
         function = operator_by_name(operation["op"], operation["overload"])
     except ValueError:

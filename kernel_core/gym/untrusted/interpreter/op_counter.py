@@ -52,7 +52,7 @@ def install(operations: Counter[str]) -> None:
 
 
 class _Inside:
-    """Whether a method of the builder is being run: what it calls of its own is part of it."""
+    """True if a method of the builder is being run: what it calls of its own is part of it."""
 
     here = False
 

@@ -124,7 +124,7 @@ def _copies_whole(
     memory: dict[int, torch.Tensor],
     before: dict[int, torch.Tensor],
 ) -> bool:
-    """Whether each argument that changed is now another one as it was."""
+    """Return True if each argument that changed is now another one as it was."""
     views = list(views_of_launch(operation))
     was = [player.view_of(view, before[view[0]]) for view in views]
     now = [player.view_of(view, memory[view[0]]) for view in views]

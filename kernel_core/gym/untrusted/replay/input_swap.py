@@ -40,8 +40,8 @@ def outputs_need_kernels(
     outputs: list[torch.Tensor],
     moving: Collection[int],
 ) -> bool:
-    """Whether the right `outputs` for `inputs` depend on what the launches make of these, not of `others`;
-    `moving` are the ids of those that only move data.
+    """Return True if the right `outputs` for `inputs` depend on what the launches make of these, not of
+    `others`; `moving` are the ids of those that only move data.
 
     Outputs that are the same for both, or are an input, tell nothing; where all are, the answer is yes.
     """

@@ -138,7 +138,7 @@ class _Replay:
         return moving, idle, first, right
 
     def answer_swaps(self, first: list[torch.Tensor], right: list[torch.Tensor], moving: set[int]) -> None:
-        """Where the library works too, whether its outputs need what the launches make of the first inputs,
+        """Tell, where the library works too, if its outputs need what the launches make of the first inputs,
         with others in their place."""
         for _ in range(ECHOES if library_works(self._trace) else 0):
             _wait_for_turn(self._channel)

@@ -95,7 +95,7 @@ class OtherValues:
         }
 
     def find_a_move(self) -> bool:
-        """Whether the launch only moves numbers."""
+        """Return True if the launch only moves numbers."""
         if not all(at.numel() for at in self._places.values()):
             return False  # the launch changed no whole number
         after = {number: raw.clone() for number, raw in self._memory.items()}
@@ -158,7 +158,7 @@ class OtherValues:
     def _is_replaced(
         self, number: int, was: torch.Tensor, now: torch.Tensor, fills: dict[int, _Fill]
     ) -> torch.Tensor:
-        """Whether each number was replaced as those of some storage were."""
+        """Return a mask of the numbers that were replaced as those of some storage were."""
         dtype = self._floats[number]
         is_image = torch.zeros_like(was).bool()
         for fill in {fill for storage, fill in fills.items() if self._floats[storage] == dtype}:
