@@ -143,6 +143,10 @@ class NoCandidate(Record):
     thinking: str = ""
 
 
+NOT_EXERCISED = "not_exercised"
+"""The rule of the finding that a loop or a grid turned less than at the problem's own sizes."""
+
+
 class Finding(Record):
     """Something a rule noticed. Findings label; they do not decide alone."""
 

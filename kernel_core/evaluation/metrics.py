@@ -20,6 +20,7 @@ from kernel_core.evaluation.statistics import Estimate, geometric_mean, pass_at_
 from kernel_core.evaluation.work import Work, work_of
 from kernel_core.records import (
     BASELINES,
+    NOT_EXERCISED,
     Baseline,
     Evaluation,
     NotJudged,
@@ -62,6 +63,8 @@ class Outcome(Record):
     """Tolerances under which the outputs pass; empty where they were not compared."""
     own_share: float | None = None
     """Share of the time in own kernels: measured, or of the predicted time."""
+    is_exercised: bool = True
+    """False where a loop or a grid of its kernels turned less than it does at the problem's own sizes."""
 
     @property
     def formatted(self) -> bool:
@@ -224,6 +227,7 @@ def outcome_of(evaluation: Evaluation, turn: int) -> Outcome:
         product_precision=evaluation.product_precision,
         tolerances=evaluation.tolerances_passed,
         own_share=own_share_of(evaluation),
+        is_exercised=all(finding.rule != NOT_EXERCISED for finding in evaluation.findings),
     )
 
 

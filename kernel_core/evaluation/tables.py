@@ -194,6 +194,9 @@ def work_rows(card: Scorecard) -> list[Row]:
         rows.append({"what": name, "value": f"{work.fused_tails} {correct}"})
     if work.own_share_unknown:
         rows.append({"what": "own share not known", "value": f"{work.own_share_unknown} {correct}"})
+    if work.not_exercised:
+        name = "loops or grids that turn more at the problem's own sizes"
+        rows.append({"what": name, "value": f"{work.not_exercised} {correct}"})
     rows += [
         {"what": f"not a problem here: {one.problem_id}", "value": one.reason} for one in card.not_judged
     ]

@@ -35,6 +35,8 @@ class Work(Record):
     own_share_unknown: int
     fused_tails: int
     """Correct answers with less than `FUSED_TAIL_BELOW` of the time in own kernels."""
+    not_exercised: int = 0
+    """Correct answers whose loops or grids turned less than at the problems' own sizes."""
 
 
 def work_of(outcomes: Sequence[Outcome]) -> Work:
@@ -58,4 +60,5 @@ def work_of(outcomes: Sequence[Outcome]) -> Work:
         own_share=(low, middle, high) if shares else None,
         own_share_unknown=len(correct) - len(shares),
         fused_tails=sum(share < FUSED_TAIL_BELOW for share in shares),
+        not_exercised=sum(not outcome.is_exercised for outcome in correct),
     )

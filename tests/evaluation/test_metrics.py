@@ -18,7 +18,16 @@ from kernel_core.evaluation.metrics import (
 from kernel_core.evaluation.plots import fast_p_png
 from kernel_core.evaluation.statistics import Difference
 from kernel_core.evaluation.tables import family_rows, headline_rows, problem_rows, work_rows
-from kernel_core.records import BaselineTiming, Evaluation, NotJudged, Provenance, Timing, Verdict
+from kernel_core.records import (
+    NOT_EXERCISED,
+    BaselineTiming,
+    Evaluation,
+    Finding,
+    NotJudged,
+    Provenance,
+    Timing,
+    Verdict,
+)
 
 CPU = Conditions(
     policy_version="p",
@@ -301,3 +310,16 @@ def test_a_card_without_a_problem_that_can_be_judged_says_why():
     skipped = NotJudged(problem_id="b", reason="no such type")
     with pytest.raises(NotFound, match="none of 1 problems can be judged here: b: no such type"):
         make_scorecard([], (1,), (), CPU, [skipped])
+
+
+def test_correct_answers_with_loops_that_turned_too_little_are_counted():
+    turned, unturned = evaluated(), evaluated()
+    finding = Finding(rule=NOT_EXERCISED, detail="the loop in line 9")
+    answers = (turned, unturned.model_copy(update={"findings": (finding,)}))
+    card = scorecard(problem("a", *(outcome_of(one, 0) for one in answers)))
+    assert card.last.work.not_exercised == 1
+    row = {
+        "what": "loops or grids that turn more at the problem's own sizes",
+        "value": "1 of 2 correct answers",
+    }
+    assert row in work_rows(card)

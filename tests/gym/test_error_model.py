@@ -109,7 +109,7 @@ def test_errors_are_looked_up_by_size() -> None:
 def test_every_element_counts_and_rare_sizes_may_err_as_larger_ones_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(error_model, "_SAMPLE", 1 << 16)  # four parts
+    monkeypatch.setattr(error_model, "_CHUNK", 1 << 16)  # four parts
     exact = torch.ones(1 << 18)
     exact[:40], exact[40:4400] = 2.0**-30, 2.0**-20
     errors = torch.full_like(exact, 1e-5)
@@ -123,7 +123,7 @@ def test_every_element_counts_and_rare_sizes_may_err_as_larger_ones_do(
 def test_an_activation_with_a_bend_allows_honest_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """Near zero the slope changes by a hundred, and a TF32 product may end on the other side. Where a sample
     of each sixteenth element was measured, 35 of 40 such outputs were refused, and now 4 of 40 are."""
-    monkeypatch.setattr(error_model, "_SAMPLE", 1 << 16)
+    monkeypatch.setattr(error_model, "_CHUNK", 1 << 16)
     generator = torch.Generator().manual_seed(1)
     refused = 0
     for _ in range(8):

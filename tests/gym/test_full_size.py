@@ -117,7 +117,7 @@ def test_who_chooses_a_kernel_by_size_is_told_that_one_was_not_judged(
     plain, rules = _judged(judge_text, "kernel = relu")
     assert not rules
     chosen, rules = _judged(judge_text, "kernel = relu_of_many if n > 10**6 else relu")
-    assert rules == {"other_kernels_at_own_sizes"}
+    assert rules == {"other_kernels_at_own_sizes", "not_exercised"}
     assert plain.predicted_speedup == chosen.predicted_speedup is not None
 
 

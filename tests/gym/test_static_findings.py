@@ -71,3 +71,16 @@ def test_each_rule_is_found_once_wherever_it_stands(text: str) -> None:
 def test_honest_kernels_have_no_mark_of_an_attack(file: Path) -> None:
     rules = {finding.rule for finding in inspect_source(ast.parse(file.read_text()))}
     assert not rules & {"frames", "dynamic_code"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "y = self.conv3d(x)",
+        "y = self.linear(self.matmul(x))",
+        "torch.backends.cuda.matmul.allow_tf32 = True",
+        "torch.backends.cudnn.conv.fp32_precision = 'tf32'",
+    ],
+)
+def test_own_modules_and_flags_are_no_library_operators(statement: str) -> None:
+    assert not inspect_source(ast.parse(statement))

@@ -67,7 +67,7 @@ class VariedConstants:
         if not isinstance(module, torch.nn.Module):
             return {}
         given = {float(value) for value in arguments if isinstance(value, int | float)}
-        found = {}
+        constants = {}
         for name, weight in module.named_parameters():
             constant = self._varied_from(weight)
             if constant is None:
@@ -75,8 +75,8 @@ class VariedConstants:
                 if constant is None or (weight.numel() == 1 and constant in given):
                     continue
                 self._vary(weight, constant)
-            found[name] = constant
-        return found
+            constants[name] = constant
+        return constants
 
     def constant_of(self, tensor: torch.Tensor) -> float | None:
         """The number that this would be filled with, or mostly is; None where there is none."""
@@ -106,10 +106,10 @@ class VariedConstants:
             drawn.uniform_(-_SPREAD, _SPREAD, generator=generator)
             times = -(-tensor.numel() // _NUM_DRAWN)
             values = drawn.repeat(times)[: tensor.numel()].reshape(tensor.shape)
-            found = tensor.detach().cpu()
-            others = found != constant
+            values_now = tensor.detach().cpu()
+            others = values_now != constant
             if others.any():
-                values = torch.where(others, found, constant + values / math.sqrt(found.shape[-1]))
+                values = torch.where(others, values_now, constant + values / math.sqrt(values_now.shape[-1]))
             elif abs(constant) < _SMALL:
                 values += constant
             else:
@@ -132,8 +132,8 @@ def _frequent_number(tensor: torch.Tensor) -> float | None:
     if not tensor.is_floating_point() or tensor.is_meta or not count:
         return None
     flat = tensor.detach().reshape(-1)
-    found, counts = flat[:: -(-count // _SAMPLE)].float().unique(return_counts=True)
-    number = float(found[counts.argmax()])
+    numbers, counts = flat[:: -(-count // _SAMPLE)].float().unique(return_counts=True)
+    number = float(numbers[counts.argmax()])
     if not math.isfinite(number) or int(counts.max()) < _MANY * int(counts.sum()):
         return None
     if count == 1:

@@ -147,9 +147,9 @@ class ArenaPool:
 
     def _take(self, num_bytes: int) -> DeviceArena:
         with self._lock:
-            fitting = [one for one in self._free if num_bytes <= one.num_bytes <= 1.5 * num_bytes]
+            fitting = [arena for arena in self._free if num_bytes <= arena.num_bytes <= 1.5 * num_bytes]
             if fitting:
-                arena = min(fitting, key=lambda one: one.num_bytes)
+                arena = min(fitting, key=lambda free: free.num_bytes)
                 self._free.remove(arena)
             return arena if fitting else self._create(num_bytes)
 
@@ -162,7 +162,7 @@ class ArenaPool:
             return DeviceArena.create(num_bytes)
 
     def _shrink(self, num_bytes: int) -> None:
-        while sum(one.num_bytes for one in self._free) > num_bytes:
+        while sum(arena.num_bytes for arena in self._free) > num_bytes:
             self._free.pop(0).close()
 
 

@@ -27,5 +27,7 @@ def call_driver(name: str, *arguments: Any) -> None:
     if error:
         text = ctypes.c_char_p()
         _driver().cuGetErrorName(error, ctypes.byref(text))
-        told = (text.value or b"an unknown error").decode()
-        raise GymUnavailable(f"the GPU driver's {name} failed: {told}; free the GPU's memory, then run again")
+        error_name = (text.value or b"an unknown error").decode()
+        raise GymUnavailable(
+            f"the GPU driver's {name} failed: {error_name}; free the GPU's memory, then run again"
+        )

@@ -13,14 +13,14 @@ def find_addresses(parameters: bytes, spans: Sequence[tuple[int, int]]) -> dict[
     """For each address among the parameters, by position: its span (start, bytes) and its offset there.
     Addresses are aligned, in structures as well. A number that happens to be an address in a span is treated
     as one: it is restored as the same place in the same memory."""
-    found = {}
+    pointers = {}
     for place in range(0, len(parameters) - _ADDRESS.size + 1, _ADDRESS.size):
         (value,) = _ADDRESS.unpack_from(parameters, place)
         for number, (start, num_bytes) in enumerate(spans):
             if start <= value < start + num_bytes:
-                found[place] = (number, value - start)
+                pointers[place] = (number, value - start)
                 break
-    return found
+    return pointers
 
 
 def put_addresses(parameters: bytes, addresses: Mapping[int, int]) -> bytes:
@@ -36,7 +36,7 @@ def put_addresses(parameters: bytes, addresses: Mapping[int, int]) -> bytes:
 def arguments_in(parameters: bytes, spans: Sequence[tuple[int, int]]) -> dict[str, Any]:
     """The arguments of a launch as a trace has them: the parameters, and a view of a storage for each address
     among them. `spans` are the storages' addresses and sizes."""
-    found: dict[str, Any] = {"parameters": parameters.hex()}
+    described: dict[str, Any] = {"parameters": parameters.hex()}
     for place, (number, offset) in find_addresses(parameters, spans).items():
-        found[str(place)] = {"t": [number, "uint8", offset, [spans[number][1] - offset], [1]]}
-    return found
+        described[str(place)] = {"t": [number, "uint8", offset, [spans[number][1] - offset], [1]]}
+    return described

@@ -11,6 +11,6 @@ NEGLIGIBLE_SHARE = 0.01
 
 
 def library_works(trace: dict[str, Any] | None) -> bool:
-    """Whether there is a trace, and it has operators of torch's beyond views and allocation, which are not
-    recorded."""
+    """Return True if there is a trace, and it has operators of torch's beyond views and allocation, which are
+    not recorded."""
     return trace is not None and any("op" in operation for operation in trace["operations"])

@@ -150,8 +150,8 @@ def _set_timeout(channel: socket.socket, deadline: float | None) -> None:
 
 
 def _descriptors_in(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
-    found = array.array("i")
+    descriptors = array.array("i")
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            found.frombytes(data[: len(data) - len(data) % found.itemsize])
-    return found.tolist()
+            descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+    return descriptors.tolist()

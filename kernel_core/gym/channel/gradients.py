@@ -28,7 +28,7 @@ Wanted = tuple[str | int, ...]
 
 
 def resolve(words: Sequence[str], kind: Any, problem_id: str) -> Wanted:
-    """What a problem says, with positions for the names of inputs of `kind`, its `Model`. Raises
+    """Return a problem's words, with positions for the names of inputs of `kind`, its `Model`. Raises
     `NotAProblem`."""
     _, *names = inspect.signature(kind.forward).parameters
     if unknown := [word for word in words if word not in ("inputs", "parameters", *names)]:
@@ -38,7 +38,8 @@ def resolve(words: Sequence[str], kind: Any, problem_id: str) -> Wanted:
 
 
 def is_differentiable(value: Any) -> bool:
-    """Whether the value is a tensor of complex numbers, or of floating-point numbers of more than 8 bits."""
+    """Return True if the value is a tensor of complex numbers, or of floating-point numbers of more than 8
+    bits."""
     is_tensor = isinstance(value, torch.Tensor) and value.element_size() > 1
     return is_tensor and (value.is_floating_point() or value.is_complex())
 
@@ -78,8 +79,8 @@ class Differentiated:
                 for place, value in enumerate(inputs)
             ]
             output = forward(*leaves)
-            wanted = [one for one in tensors_in(leaves) if one.requires_grad]
-            wanted += [one for _, one in self.parameters_with_gradients()]
+            wanted = [tensor for tensor in tensors_in(leaves) if tensor.requires_grad]
+            wanted += [parameter for _, parameter in self.parameters_with_gradients()]
             gradients = _gradients(flatten(output)[1], upstream, wanted)
         return [_detached(output), gradients]
 
@@ -87,14 +88,16 @@ class Differentiated:
         """By name, in the order of names."""
         if "parameters" not in self._dojo_gradients or not isinstance(self, torch.nn.Module):
             return []
-        return sorted((name, one) for name, one in self.named_parameters() if one.requires_grad)
+        return sorted(
+            (name, parameter) for name, parameter in self.named_parameters() if parameter.requires_grad
+        )
 
 
 def _detached(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _detached(one) for key, one in value.items()}
+        return {key: _detached(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_detached(one) for one in value]
+        return [_detached(part) for part in value]
     return value.detach() if isinstance(value, torch.Tensor) else value
 
 
@@ -106,7 +109,7 @@ def _gradients(
     outputs: Sequence[Any], upstream: Sequence[torch.Tensor], wanted: list[torch.Tensor]
 ) -> list[torch.Tensor]:
     """Zeros stand for a gradient that there is not: of what no output depends on."""
-    roots = [one for one in outputs if is_differentiable(one)]
+    roots = [output for output in outputs if is_differentiable(output)]
     if not any(root.requires_grad for root in roots):
         raise RuntimeError(_NO_GRAPH)
     pairs = [
@@ -114,12 +117,12 @@ def _gradients(
         for root, above in zip(roots, upstream, strict=False)
         if root.requires_grad and root.shape == above.shape
     ]
-    found: Sequence[Any] = [None] * len(wanted)
+    gradients: Sequence[Any] = [None] * len(wanted)
     if pairs and wanted:
         given, above = ([pair[side] for pair in pairs] for side in (0, 1))
-        # What `torch.autograd.grad` calls: that would leave the modes in which a candidate runs.
-        found = _engine.run_backward(tuple(given), tuple(above), False, False, tuple(wanted), True, False)
+        # `torch.autograd.grad` calls this, but would leave the modes in which a candidate runs.
+        gradients = _engine.run_backward(tuple(given), tuple(above), False, False, tuple(wanted), True, False)
     return [
-        torch.zeros_like(one) if gradient is None else gradient.detach()
-        for one, gradient in zip(wanted, found, strict=True)
+        torch.zeros_like(tensor) if gradient is None else gradient.detach()
+        for tensor, gradient in zip(wanted, gradients, strict=True)
     ]

@@ -72,7 +72,11 @@ def describe_globals(
     visible = {name: function.__globals__[name] for name in taken if name in function.__globals__}
     visible |= _closed_over(function)
     parameters = inspect.signature(function).parameters.values()
-    visible |= {one.name: one.default for one in parameters if one.default is not one.empty}
+    visible |= {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if parameter.default is not parameter.empty
+    }
     described = {}
     _under_way.add(function)
     try:
@@ -96,8 +100,14 @@ def _closed_over(function: Any) -> dict[str, Any]:
 
 def _names_taken(code: types.CodeType) -> set[str]:
     """The global names of the code, without names of attributes, as by `inspect.getclosurevars`."""
-    names = {one.argval for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    return names.union(*(_names_taken(one) for one in code.co_consts if isinstance(one, types.CodeType)))
+    names = {
+        instruction.argval
+        for instruction in dis.get_instructions(code)
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    }
+    return names.union(
+        *(_names_taken(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
+    )
 
 
 _UNKNOWN = object()

@@ -37,7 +37,7 @@ def encode_argument(
     if isinstance(value, list | tuple):
         return {"l": [encode_argument(item, describe, encode_other) for item in value]}
     if isinstance(value, TensorDescriptor):
-        parts = {one.name: getattr(value, one.name) for one in fields(value)}
+        parts = {field.name: getattr(value, field.name) for field in fields(value)}
         return {"d": {name: encode_argument(part, describe, encode_other) for name, part in parts.items()}}
     return encode_other(value)
 

@@ -20,6 +20,8 @@ _Name = Annotated[StrictStr, Field(max_length=200)]
 _Text = Annotated[StrictStr, Field(max_length=4000)]
 _Line = Annotated[StrictInt, Field(ge=0, le=10_000_000)]
 _Count = Annotated[StrictInt, Field(ge=0, le=1 << 62)]
+_Turns = Annotated[tuple[tuple[_Line, _Count], ...], Field(max_length=1000)]
+"""The most turns of each loop of kernels, by its line, where Triton interprets."""
 _Source = Annotated[StrictStr, Field(max_length=1 << 20)]
 _Flag = Annotated[StrictStr, Field(max_length=1000)]
 _OUT_OF_MEMORY = "OutOfMemoryError"
@@ -30,7 +32,7 @@ _SAY_FULL = (
     "[CUDA]: out of memory",  # of a launch by Triton
     "CUBLAS_STATUS_ALLOC_FAILED",
 )
-"""What other errors say of a full GPU."""
+"""Words of other errors for a full GPU."""
 
 
 class Claim(BaseModel):
@@ -51,7 +53,7 @@ class Failure(Claim):
 
     @property
     def ran_out_of_memory(self) -> bool:
-        """Whether a GPU's memory was full."""
+        """True if a GPU's memory was full."""
         return self.error == _OUT_OF_MEMORY or any(words in self.message for words in _SAY_FULL)
 
     @property
@@ -107,6 +109,7 @@ class Ran(Claim):
     kernels: tuple[Kernel, ...] = Field(max_length=1000)
     launches: tuple[Launch, ...] = Field(max_length=100_000)
     watched: tuple[_Name, ...] = Field(max_length=32)
+    turns: _Turns = ()
     nesting: Any
     leaves: tuple[tuple[Any, ...], ...] = Field(max_length=10_000)
     trace: dict[_Name, Any] | None = None
@@ -115,9 +118,13 @@ class Ran(Claim):
     def _launches_are_those_of_the_trace(self) -> Self:
         if self.trace is not None:
             operations = self.trace.get("operations")
-            if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
+            if not isinstance(operations, list) or not all(
+                isinstance(operation, dict) for operation in operations
+            ):
                 raise ValueError("a trace without operations")
-            traced = tuple(Launch.model_validate(one) for one in operations if "launch" in one)
+            traced = tuple(
+                Launch.model_validate(operation) for operation in operations if "launch" in operation
+            )
             if traced != self.launches:
                 raise ValueError("the launches are not those of the trace")
         return self
@@ -129,6 +136,7 @@ class Raised(Failure):
     kernels: tuple[Kernel, ...] = Field(max_length=1000)
     launches: tuple[Launch, ...] = Field(max_length=100_000)
     watched: tuple[_Name, ...] = Field(max_length=32)
+    turns: _Turns = ()
 
 
 class Sources(Claim):
@@ -274,6 +282,7 @@ class RehearsedPass(Claim):
     distinct: tuple[Launch, ...] = Field(max_length=20_000)
     launches: tuple[_Count, ...] = Field(max_length=20_000)
     works: tuple[CountedWork, ...] = Field(max_length=20_000)
+    turns: _Turns = ()
 
     @model_validator(mode="after")
     def _launches_are_there(self) -> Self:
@@ -283,14 +292,15 @@ class RehearsedPass(Claim):
 
 
 class Rehearsed(Claim):
-    """Host code ran, at one size after the other."""
+    """Host code ran, at one size after the other; a failure stands for a size at which it raised."""
 
     kernels: tuple[Kernel, ...] = Field(max_length=1000)
-    passes: tuple[RehearsedPass, ...] = Field(max_length=100)
+    passes: tuple[RehearsedPass | Failure, ...] = Field(max_length=100)
 
     @model_validator(mode="after")
     def _kernels_are_there(self) -> Self:
-        if any(one.launch >= len(self.kernels) for some in self.passes for one in some.distinct):
+        done = [tried for tried in self.passes if isinstance(tried, RehearsedPass)]
+        if any(launch.launch >= len(self.kernels) for tried in done for launch in tried.distinct):
             raise ValueError("a launch of a kernel that is not there")
         return self
 
@@ -309,6 +319,6 @@ class Rested(Claim):
 
 
 class Echoed(Claim):
-    """Whether the outputs needed what the launches made of the inputs (`input_swap.py`)."""
+    """True if the outputs needed what the launches made of the inputs (`input_swap.py`)."""
 
     needed: StrictBool

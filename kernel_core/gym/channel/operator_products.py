@@ -13,13 +13,14 @@ _CUDNN = ("conv", "cudnn", "miopen", "rnn", "lstm", "gru")
 
 
 def is_cudnns(operator: str) -> bool:
-    """Whether cuDNN's switch decides on TF32 for an operator of torch's, such as `aten::convolution`."""
+    """Return True if cuDNN's switch decides on TF32 for an operator of torch's, such as
+    `aten::convolution`."""
     return any(word in operator for word in _CUDNN)
 
 
 @functools.cache
 def may_use_tf32(function: Any) -> bool:
-    """Whether a switch for TF32 may change an operator's result."""
+    """Return True if a switch for TF32 may change an operator's result."""
     return has_products(function) or is_cudnns(function._schema.name)
 
 
@@ -48,8 +49,10 @@ def kinds_of_operators(trace: dict[str, Any] | None) -> set[str]:
 
 def half_in_launches(trace: dict[str, Any] | None) -> set[str]:
     """Return `half` if a launch is given values in half precision: factors that host code made shorter."""
-    launches = (one for one in (trace["operations"] if trace is not None else ()) if "launch" in one)
-    views = _views([[one["args"], one.get("reaches", [])] for one in launches])
+    launches = (
+        operation for operation in (trace["operations"] if trace is not None else ()) if "launch" in operation
+    )
+    views = _views([[launch["args"], launch.get("reaches", [])] for launch in launches])
     return {"half"} if any(view[1] in _HALF_NAMES for view in views) else set()
 
 

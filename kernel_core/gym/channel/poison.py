@@ -101,7 +101,7 @@ class Poison:
 
 
 def is_poison(values: torch.Tensor) -> bool:
-    """Whether every value may be one that fresh memory holds: no kernel has written it.
+    """Return True if every value may be one that fresh memory holds: no kernel has written it.
 
     By chance one value of 32 bits in 16,000 looks so. Fewer bits, bytes, and equal values (NaN) never do.
     """

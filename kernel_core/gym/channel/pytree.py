@@ -41,8 +41,8 @@ def _without_its_mark(value: Any) -> Any:
 
 
 def _function(kind: Any, name: str) -> Any:
-    found = getattr(kind, name)
-    return getattr(found, "__func__", found)
+    method = getattr(kind, name)
+    return getattr(method, "__func__", method)
 
 
 def describe_leaf(leaf: Any) -> list[Any]:
@@ -58,11 +58,11 @@ def bytes_in_order(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors of one type hold the same bytes (NaN equals NaN, 0 differs from -0)."""
-    one, other = bytes_in_order(left), bytes_in_order(right)
-    if one.numel() % 8 == 0 and not (one.storage_offset() % 8 or other.storage_offset() % 8):
-        one, other = one.view(torch.int64), other.view(torch.int64)
-    return torch.equal(one, other)
+    """Return True if two tensors of one type hold the same bytes (NaN equals NaN, 0 differs from -0)."""
+    left_bytes, other = bytes_in_order(left), bytes_in_order(right)
+    if left_bytes.numel() % 8 == 0 and not (left_bytes.storage_offset() % 8 or other.storage_offset() % 8):
+        left_bytes, other = left_bytes.view(torch.int64), other.view(torch.int64)
+    return torch.equal(left_bytes, other)
 
 
 Fingerprint = tuple[torch.Tensor, ...]
@@ -78,6 +78,6 @@ def fingerprint(tensor: torch.Tensor) -> Fingerprint:
     return table.sum(0), table.sum(1), rest.clone()
 
 
-def is_same(one: Fingerprint, other: Fingerprint) -> bool:
-    """Whether two fingerprints of tensors of one form are equal."""
-    return all(torch.equal(left, right) for left, right in zip(one, other, strict=True))
+def is_same(first: Fingerprint, other: Fingerprint) -> bool:
+    """Return True if two fingerprints of tensors of one form are equal."""
+    return all(torch.equal(left, right) for left, right in zip(first, other, strict=True))

@@ -101,7 +101,9 @@ def slots_to_json(slots: Iterable[Slot]) -> list[list[Any]]:
 def like_these(slots: Sequence[Slot], tensors: Sequence[torch.Tensor]) -> list[Slot]:
     """The slots, so that each tensor lies in its slot as it does in its own memory: a kernel that does not
     look at its strides is wrong there too."""
-    return [replace(slot, strides=order_in_memory(one)) for slot, one in zip(slots, tensors, strict=True)]
+    return [
+        replace(slot, strides=order_in_memory(tensor)) for slot, tensor in zip(slots, tensors, strict=True)
+    ]
 
 
 class Arena:

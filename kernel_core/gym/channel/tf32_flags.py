@@ -29,7 +29,7 @@ def tf32_flags() -> tuple[bool, bool]:
 
 
 def _is_short(precision: str) -> bool:
-    """Whether a name of torch's for a precision stands for less than float32."""
+    """Return True if a name of torch's for a precision stands for less than float32."""
     return precision not in ("ieee", "none")
 
 

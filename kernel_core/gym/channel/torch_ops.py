@@ -84,21 +84,22 @@ _MOVING_NAMES = frozenset(f"aten::{name}" for name in _LIGHT[_MOVES].split()) | 
 
 
 def only_moves(name: str) -> bool:
-    """Whether an operator computes nothing."""
+    """Return True if an operator computes nothing."""
     return name.removesuffix("_") in _MOVING_NAMES
 
 
 @functools.cache
 def leaves_unwritten(function: Any) -> bool:
-    """Whether an operator does nothing but make memory, or make it larger, that it does not write to, or say
-    anew where in memory a tensor lies. Torch tags the latter, and names the others alike."""
+    """Return True if an operator does nothing but make memory, or make it larger, that it does not write to,
+    or say anew where in memory a tensor lies. Torch tags the latter, and names the others alike."""
     name = function._schema.name.partition("::")[2]
     return torch.Tag.inplace_view in function.tags or _UNWRITTEN_NAME.search(name) is not None
 
 
 @functools.cache
 def gives_view(function: Any) -> bool:
-    """Whether an operator moves and computes nothing, and gives its argument's memory in another form."""
+    """Return True if an operator moves and computes nothing, and gives its argument's memory in another
+    form."""
     schema = function._schema
     return not schema.is_mutable and any(value.alias_info is not None for value in schema.returns)
 
@@ -131,7 +132,7 @@ SPARSE = {
     **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), _ROWS),
     **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), _COLUMNS),
 }
-"""What gives the members of a sparse tensor, in the order of its constructor, by its layout."""
+"""The methods for the members of a sparse tensor, in the order of its constructor, by its layout."""
 
 
 def members_of(tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -160,19 +161,21 @@ def storages_in(value: Any) -> list[torch.UntypedStorage]:
 
 
 def only_looks_anew(function: Any) -> bool:
-    """Whether an operator makes no tensor, but says where in memory one lies."""
+    """Return True if an operator makes no tensor, but says where in memory one lies."""
     return torch.Tag.inplace_view in function.tags
 
 
 def sizes_by_values(function: Any, args: Any) -> bool:
-    """Whether values say how large an operator's result is: those of a mask do, places do not."""
+    """Return True if values say how large an operator's result is: those of a mask do, places do not."""
     if torch.Tag.dynamic_output_shape not in function.tags:
         return False
-    return function._schema.name != "aten::index" or torch.bool in {one.dtype for one in tensors_in(args)}
+    return function._schema.name != "aten::index" or torch.bool in {
+        tensor.dtype for tensor in tensors_in(args)
+    }
 
 
 def is_torchs_own(function: Any) -> bool:
-    """Whether torch came with an operator; a candidate may register others."""
+    """Return True if torch came with an operator; a candidate may register others."""
     return function.name() in _TORCHS_OWN
 
 
@@ -220,15 +223,15 @@ def num_programs(name: str, args: Any, made: list[torch.Tensor]) -> int:
 def formula_of(function: Any) -> Callable[..., int] | None:
     """Torch's own formula for the operations of a product or a convolution."""
     packet = function._overloadpacket
-    for one in (packet, getattr(torch.ops.aten, packet.__name__.removesuffix("_"), None)):
-        if one in flop_registry:
-            return flop_registry[one]
+    for operator in (packet, getattr(torch.ops.aten, packet.__name__.removesuffix("_"), None)):
+        if operator in flop_registry:
+            return flop_registry[operator]
     return None
 
 
 def is_light(function: Any) -> bool:
-    """Whether an operator is known to do a few operations an element: in place, or with many tensors one by
-    one, as otherwise."""
+    """Return True if an operator is known to do a few operations an element: in place, or with many tensors
+    one by one, as otherwise."""
     home, _, name = function._schema.name.partition("::")
     return home == "aten" and _is_light(name.removeprefix("_foreach_").removesuffix("_"))
 
@@ -244,5 +247,6 @@ def _is_light(name: str) -> bool:
 
 
 def has_products(function: Any) -> bool:
-    """Whether an operator may multiply matrices: distances between many rows are made of products, too."""
+    """Return True if an operator may multiply matrices: distances between many rows are made of products,
+    too."""
     return function._opname in _DISTANCES or formula_of(function) is not None

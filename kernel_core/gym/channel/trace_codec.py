@@ -89,7 +89,7 @@ def decode(value: Any, tensor: Decode) -> Any:
     """The value behind `encode`'s JSON. Raises `KeyError`, `TypeError` or `ValueError` on anything else."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if not isinstance(value, dict) or [type(one) for one in value.values()] not in ([str], [list]):
+    if not isinstance(value, dict) or [type(part) for part in value.values()] not in ([str], [list]):
         raise ValueError(f"not a value of a trace: {str(value)[:80]}")
     if "t" in value:
         return tensor(value["t"])

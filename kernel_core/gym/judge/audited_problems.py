@@ -52,7 +52,7 @@ def load_audited(config: ProblemsConfig, memory: Store | None = None) -> Audited
     found is kept in `memory`. Raises `NotFound` where all of them do."""
     problems = load_problems(config)
     accepted = _accepted_by(problems, memory) if config.audited else {}
-    left_out = tuple(one.id for one in problems if accepted.get(one.id))
+    left_out = tuple(problem.id for problem in problems if accepted.get(problem.id))
     if left_out:
         log.info(
             "%d of %d problems pay for nothing and are left out: %s",
@@ -60,7 +60,7 @@ def load_audited(config: ProblemsConfig, memory: Store | None = None) -> Audited
             len(problems),
             ", ".join(left_out),
         )
-    kept = [one for one in problems if one.id not in left_out]
+    kept = [problem for problem in problems if problem.id not in left_out]
     if not kept:
         raise NotFound(
             f"every problem of {config.suite} pays for nothing (`dojo audit {config.suite}` tells how); "
@@ -71,13 +71,15 @@ def load_audited(config: ProblemsConfig, memory: Store | None = None) -> Audited
 
 def _accepted_by(problems: Sequence[Problem], memory: Store | None) -> dict[str, list[str]]:
     """The answers that each problem of files accepts, by its id."""
-    names = {one.id: _name(one) for one in problems if one.suite not in ENDLESS_SUITES}
+    names = {problem.id: _name(problem) for problem in problems if problem.suite not in ENDLESS_SUITES}
     known = {
         id_: memory.read_json(name)["accepted"]
         for id_, name in names.items()
         if memory is not None and memory.exists(name)
     }
-    new = _audit_elsewhere([one for one in problems if one.id in names and one.id not in known])
+    new = _audit_elsewhere(
+        [problem for problem in problems if problem.id in names and problem.id not in known]
+    )
     for id_, accepted in new.items():
         if memory is not None:
             memory.write_json(names[id_], {"problem": id_, "accepted": accepted})
@@ -92,27 +94,29 @@ def _name(problem: Problem) -> str:
 def _audit_elsewhere(problems: Sequence[Problem]) -> dict[str, list[str]]:
     """The findings of other processes, side by side: empty for a problem that is too large, and left out for
     one that does not run, so that every run is warned of it."""
-    pending = [one for one in map(with_small_sizes, problems) if one.cpu_constants or _is_small(one)]
+    pending = [
+        problem for problem in map(with_small_sizes, problems) if problem.cpu_constants or _is_small(problem)
+    ]
     count = max(1, min(len(os.sched_getaffinity(0)), len(pending) // _FEWEST_BY_PROCESS))
-    found: dict[str, list[str]] = {one.id: [] for one in problems}
+    accepted_by_id: dict[str, list[str]] = {problem.id: [] for problem in problems}
     if pending:
         log.info("auditing %d problems for answers that do no work; kept for later runs", len(pending))
     with ThreadPoolExecutor(count) as threads:
         for part in threads.map(_audit_in_a_process, (pending[number::count] for number in range(count))):
             for id_, accepted in part.items():
                 if accepted is None:
-                    del found[id_]
+                    del accepted_by_id[id_]
                 else:
-                    found[id_] = accepted
-    return found
+                    accepted_by_id[id_] = accepted
+    return accepted_by_id
 
 
 def _audit_in_a_process(pending: list[Problem]) -> dict[str, list[str] | None]:
     """The findings of one process after another: None for a problem that does not run, and nothing about one
     that ends its process."""
-    found: dict[str, list[str] | None] = {}
+    accepted_by_id: dict[str, list[str] | None] = {}
     while pending:
-        asked = "\n".join(one.model_dump_json() for one in pending)
+        asked = "\n".join(problem.model_dump_json() for problem in pending)
         process = subprocess.run(
             module_command(__name__),
             input=asked,
@@ -125,9 +129,9 @@ def _audit_in_a_process(pending: list[Problem]) -> dict[str, list[str] | None]:
         for problem, answer in zip(pending, map(json.loads, answers), strict=False):
             if error := answer.get("error"):
                 log.warning("%s stays in the count, though no kernel can pass: %s", problem.id, error)
-            found[problem.id] = None if error else answer["accepted"]
+            accepted_by_id[problem.id] = None if error else answer["accepted"]
         pending = pending[len(answers) + 1 :]
-    return found
+    return accepted_by_id
 
 
 def _is_small(problem: Problem) -> bool:

@@ -40,7 +40,7 @@ class CompileUnit:
     kernels: Sequence[Kernel]
     launches: Sequence[Launch]
     whole: bool
-    """Whether the kernels are compiled whole. If not, they are only checked to be Triton: they are compiled
+    """True if the kernels are compiled whole. If not, they are only checked to be Triton: they are compiled
     at other sizes too."""
     where: str = ""
     """The sizes at which a fault occurs, for the message."""
@@ -98,12 +98,12 @@ class CompileGate:
             if fault is not None:
                 self._known[in_order[min(len(products), len(asked) - 1)]] = fault
         outcomes = [(self._known.get(key), part.where) for key, part in keys]
-        case.products = set().union(*(one for one, _ in outcomes if isinstance(one, frozenset)))
-        faults = ((one, where) for one, where in outcomes if isinstance(one, _Fault))
-        found = next((replace(known, text=where + known.text) for known, where in faults), None)
+        case.products = set().union(*(outcome for outcome, _ in outcomes if isinstance(outcome, frozenset)))
+        faults = ((outcome, where) for outcome, where in outcomes if isinstance(outcome, _Fault))
+        refused = next((replace(known, text=where + known.text) for known, where in faults), None)
         while len(self._known) > _KEPT_ANSWERS:
             self._known.popitem(last=False)
-        return found
+        return refused
 
     def _compile(
         self, source: str, parts: list[dict[str, Any]]
@@ -160,7 +160,7 @@ def _free_parameters(source: str, kernels: Sequence[Kernel]) -> list[frozenset[s
     for node in ast.walk(syntax_tree(source)):
         if isinstance(node, ast.FunctionDef):
             arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
-            names = frozenset(one.arg for one in arguments if one.annotation is None)
+            names = frozenset(argument.arg for argument in arguments if argument.annotation is None)
             free.setdefault((node.name, first_line(node)), names)
     return [free.get((kernel.name, kernel.line), frozenset()) for kernel in kernels]
 
@@ -172,14 +172,14 @@ def _num_used(launch: dict[str, Any]) -> int:
 
 def _functions_in(values: list[Any]) -> list[int]:
     """The numbers of JIT functions among arguments."""
-    found: list[int] = []
+    numbers: list[int] = []
     for value in values:
         match value:
             case {"jit": int(number)}:
-                found.append(number)
+                numbers.append(number)
             case {"l": [*items]}:
-                found.extend(_functions_in(items))
-    return found
+                numbers.extend(_functions_in(items))
+    return numbers
 
 
 def _without_values(launch: Launch, free: frozenset[str]) -> dict[str, Any]:

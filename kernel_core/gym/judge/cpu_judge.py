@@ -6,24 +6,21 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kernel_core.config import GymConfig
-from kernel_core.errors import NotAProblem
 from kernel_core.gym.channel.compiled_products import UNKNOWN
 from kernel_core.gym.channel.messages import Kernel, Launch, Replayed
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.channel.work import Work
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge.compile_check import CompileGate, CompileUnit, refuse_grids
-from kernel_core.gym.judge.judge import Judge
+from kernel_core.gym.judge.judge import NO_OWN_KERNEL, Judge
 from kernel_core.gym.judge.precision import note_precision
 from kernel_core.gym.judge.problem_cache import KEPT_PROBLEMS, Prepared, keep
 from kernel_core.gym.judge.replay_check import NOT_NEEDED, ReplayCheck, Unseen
-from kernel_core.gym.judge.scaled_sizes import Sizes, grown_sizes, in_order
+from kernel_core.gym.judge.scaled_runs import TUNED, ScaledRuns
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.small_sizes import with_other_sizes, with_small_sizes
-from kernel_core.gym.oracle.trial import loose
 from kernel_core.gym.prediction.full_size import (
     Rehearsal,
     check_at_own_sizes,
@@ -38,18 +35,13 @@ from kernel_core.gym.verdict.case import Case, Ruling
 from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.gym.workers.child import ChildSession
 from kernel_core.gym.workers.workers import Workers
-from kernel_core.records import Evaluation, NoCandidate, Verdict
+from kernel_core.records import Evaluation, NoCandidate, Problem, Verdict
 
 _AT_OWN_SIZES = "at the problem's own sizes: "
-_PROCESSORS = "processor_count"
-"""The number of multiprocessors, by torch's name and by Triton's."""
-_TUNED = "autotune"
 _OTHER_CONFIGURATIONS = (-1, -2)
 """The last configurations of an autotuner, which are the smallest of most."""
 _FEW_PASSES, _MANY_PASSES, _MOST_LATER_S = 3, 9, 0.5
 """Passes after the trials, and the seconds after which those beyond the first few are left out."""
-_MOST_GROWN_S = 2.0
-"""The time limit of a candidate at grown sizes, of its own time."""
 
 
 class CpuJudge(Judge):
@@ -59,7 +51,7 @@ class CpuJudge(Judge):
         super().__init__(config, workers, Prepared(config, workers))
         self._gate = CompileGate(compilers, base, config.predict_gpu)
         self._eager: OrderedDict[str, EagerTraffic] = OrderedDict()
-        self._grown: OrderedDict[str, tuple[Sizes, ...]] = OrderedDict()
+        self._scaled = ScaledRuns(self._prepared, workers, self._try_again)
 
     def evaluate(self, request: JudgeRequest, seed: int) -> Evaluation:
         """See `Judge`. A problem without sizes for a CPU has them by a rule, and a candidate that is not
@@ -68,7 +60,8 @@ class CpuJudge(Judge):
             return super().evaluate(request, seed)
         problem = with_small_sizes(request.problem)
         evaluation = super().evaluate(request.model_copy(update={"problem": problem}), seed)
-        other = with_other_sizes(problem, evaluation.verdict)
+        other = self._where_launched(request, problem, seed, evaluation)
+        other = other or with_other_sizes(problem, evaluation.verdict)
         if other is None:
             return evaluation
         again = super().evaluate(request.model_copy(update={"problem": other}), seed)
@@ -76,12 +69,24 @@ class CpuJudge(Judge):
         chosen = again if again.verdict is Verdict.CORRECT else evaluation
         return chosen.model_copy(update={"seconds": seconds})
 
+    def _where_launched(
+        self, request: JudgeRequest, problem: Problem, seed: int, evaluation: Evaluation
+    ) -> Problem | None:
+        """Return the problem at the smallest sizes where a candidate that leaves small inputs to the library
+        launches a kernel; None for any other, and for a problem that names its sizes."""
+        rules = {finding.rule for finding in evaluation.findings}
+        if request.problem.cpu_constants or NO_OWN_KERNEL not in rules:
+            return None
+        case = Case(request.model_copy(update={"problem": problem}), seed=seed)
+        sizes = self._scaled.launching_sizes(self._prepared.reference(case.request), case)
+        return None if sizes is None else problem.model_copy(update={"cpu_constants": sizes})
+
     def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
         """With the first configuration of its autotuners, or with others where that one exceeds the GPU: an
         autotuner leaves it out."""
         known = tuple(case.findings)
         self._decide_configured(request, seed, case)
-        for place in _OTHER_CONFIGURATIONS if _TUNED in case.source else ():
+        for place in _OTHER_CONFIGURATIONS if TUNED in case.source else ():
             if not case.exceeds_gpu:
                 break
             case.begin_again(place, known)
@@ -110,7 +115,9 @@ class CpuJudge(Judge):
             return
         if not request.fast:
             with case.phase("grown"):
-                self._try_grown(reference, seed, case)
+                self._scaled.grow(reference, seed, case)
+                if rehearsal is not None:
+                    self._scaled.turn_loops(rehearsal.turns, reference, seed, case)
         note_precision(case, reference)
         self._replay_all(rehearsal, reference, seed, case)
         if case.product_precision in ("tf32", "half"):
@@ -120,7 +127,7 @@ class CpuJudge(Judge):
         """A secret number of further passes, because a candidate may count its calls. Their time is limited,
         but for the first few."""
         draws = self._prepared.draws(reference, seed)
-        label, draw = next((one for one in reversed(draws) if one[1] == "own"), draws[-1])
+        label, draw = next((labelled for labelled in reversed(draws) if labelled[1] == "own"), draws[-1])
         count = random.Random(derive_seed(seed, "later passes")).randint(_FEW_PASSES, _MANY_PASSES)
         started, later = time.monotonic(), Case(case.request, seed=seed, recorded=case.recorded)
         later.trials_passed = case.trials_passed
@@ -138,45 +145,6 @@ class CpuJudge(Judge):
         else:
             case.adopt(later)
 
-    def _try_grown(self, reference: Reference, seed: int, case: Case) -> None:
-        """Run once more at each of the sizes that `scaled_sizes.py` names. Only wrong outputs count there,
-        whatever rounding comes to in longer rows. A run that takes too long counts for nothing, and a finding
-        says so. A fault at sizes in an order that real sizes never have is a finding, and counts if it is
-        there in their order, too."""
-        label, draw = self._prepared.draws(reference, seed)[-1]
-        asks = any(word in case.source for word in (_TUNED, _PROCESSORS))
-        runs = [*(self._grown_sizes(reference) or (reference.sizes,) * asks)]
-        for number, sizes in enumerate(runs):
-            changed = [f"{name}={size}" for name, size in sizes.items() if size != reference.sizes[name]]
-            where = [f"at {', '.join(changed)}"] if changed else []
-            try:
-                larger = self._prepared.reference(case.request.model_copy(update={"sizes": sizes}))
-                trial = self._prepared.trial(larger, seed, label, draw)
-                trial = loose(trial if trial.is_usual else self._prepared.trial(larger, seed, label, "own"))
-            except NotAProblem:
-                continue
-            for way in _ways(case.source, number, is_last=sizes is runs[-1]):
-                again = self._try_again(larger, case, trial, way.job, _MOST_GROWN_S, way.configuration)
-                said = ", ".join([*where, *way.where])
-                fault = _fault(again) if way.tells(again, case) else None
-                if fault is not None:
-                    if (ordered := in_order(reference, sizes)) is not None:
-                        case.note("narrow_domain", f"{again.detail} ({said})")
-                        runs.append(ordered)
-                        break
-                    case.fail(fault, f"{again.detail} ({said})", again.line)
-                if again.verdict is Verdict.TIMED_OUT:
-                    case.note("not_grown", f"it took more than {_MOST_GROWN_S:g} s {said}")
-                # A slow configuration does not stop the search.
-                is_slow = again.verdict is Verdict.TIMED_OUT and way.configuration is None
-                if case.verdict is not None or is_slow:
-                    return
-
-    def _grown_sizes(self, reference: Reference) -> tuple[Sizes, ...]:
-        if reference.key not in self._grown:
-            keep(self._grown, reference.key, grown_sizes(reference), KEPT_PROBLEMS)
-        return self._grown[reference.key]
-
     def _replay_all(self, rehearsal: Rehearsal | None, reference: Reference, seed: int, case: Case) -> None:
         for recorded in case.to_replay():
             if case.verdict is not None or not self._replay(recorded, rehearsal, reference, seed, case):
@@ -190,7 +158,7 @@ class CpuJudge(Judge):
         seed: int,
         case: Case,
     ) -> bool:
-        """Whether what was recorded is honest work; what counts is weighed."""
+        """Return True if what was recorded is honest work; weigh what counts."""
         ruling, counted = self._look_at(
             recorded, reference, self._unseen(reference, seed, recorded, case), case
         )
@@ -202,7 +170,7 @@ class CpuJudge(Judge):
             return True
         case.adopt(ruling)
         if counted is not None:
-            works = [Work(**one.model_dump()) for one in counted.works]
+            works = [Work(**work.model_dump()) for work in counted.works]
             eager, gpu = self._eager_traffic(reference), self._config.predict_gpu
             if rehearsal is not None:
                 check_at_own_sizes(case, rehearsal, eager, gpu)
@@ -229,50 +197,15 @@ class CpuJudge(Judge):
         return self._eager[reference.key]
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """A way to run a candidate at grown sizes."""
-
-    job: str = "runner"
-    configuration: int | None = None
-    """The place of another configuration of its autotuners."""
-    where: tuple[str, ...] = ()
-
-    def tells(self, again: Case, case: Case) -> bool:
-        """Whether what comes of it is the candidate's fault: an autotuner leaves out configurations that
-        fail, and a GPU of one multiprocessor, which there is not, changes how programs share work only."""
-        if self.configuration is not None:
-            return again.verdict is Verdict.WRONG
-        is_alike = len(again.launches) == len(case.launches) and all(all(one.grid) for one in again.launches)
-        return is_alike or self.job == "runner"
-
-
-def _ways(source: str, number: int, *, is_last: bool) -> list[_Way]:
-    """At the sizes of this number."""
-    found = [_Way()]
-    if _TUNED in source:
-        where = ("with another configuration of its autotuner",)
-        found.append(_Way(configuration=-1 - number, where=where))
-    if _PROCESSORS in source and is_last:
-        where = ("where a program for each multiprocessor has several turns",)
-        found.append(_Way("runner_on_one_processor", where=where))
-    return found
-
-
-def _fault(again: Case) -> Verdict | None:
-    is_fault = again.verdict is Verdict.WRONG or (again.verdict is Verdict.CRASHED and again.line)
-    return again.verdict if is_fault else None
-
-
 def _to_compile(case: Case, rehearsal: Rehearsal | None, *, at_own_sizes: bool) -> list[CompileUnit]:
     """The launches that ran and those of the dry run. A kernel that is launched at the problem's own sizes is
     compiled whole for these. If the candidate failed, the kernel need only be Triton, where there are such
     sizes at all."""
-    passes = [(one.kernels, one.launches) for one in case.recorded]
+    passes = [(recorded.kernels, recorded.launches) for recorded in case.recorded]
     if (case.kernels, case.launches) not in passes:
         passes.append((case.kernels, case.launches))  # of a pass that raised
     whole = not at_own_sizes if case.verdict is not None else not _launches_all(rehearsal, passes)
-    parts = [CompileUnit(*one, whole=whole) for one in passes]
+    parts = [CompileUnit(kernels, launches, whole=whole) for kernels, launches in passes]
     if rehearsal is not None:
         parts.append(CompileUnit(rehearsal.kernels, rehearsal.distinct, whole=True, where=_AT_OWN_SIZES))
     return parts
@@ -281,11 +214,11 @@ def _to_compile(case: Case, rehearsal: Rehearsal | None, *, at_own_sizes: bool) 
 def _launches_all(
     rehearsal: Rehearsal | None, passes: Sequence[tuple[Sequence[Kernel], Sequence[Launch]]]
 ) -> bool:
-    """Whether each kernel of these passes is launched at the problem's own sizes too."""
+    """Return True if each kernel of these passes is launched at the problem's own sizes too."""
     if rehearsal is None:
         return False
-    there = {_place(rehearsal.kernels[one.launch]) for one in rehearsal.distinct}
-    return all(_place(kernels[one.launch]) in there for kernels, launches in passes for one in launches)
+    there = {_place(rehearsal.kernels[launch.launch]) for launch in rehearsal.distinct}
+    return all(_place(kernels[launch.launch]) in there for kernels, launches in passes for launch in launches)
 
 
 def _place(kernel: Kernel) -> tuple[str, int]:

@@ -262,21 +262,21 @@ class CudaJudge(Judge):
             ruling = Ruling()
             with self._workers.open_child("replay", fresh=fresh) as talk:
                 with ReplayCheck(case, ruling, recorded, reference, unseen, talk, self._workers) as witness:
-                    found: ReplayCost | None = None
+                    cost: ReplayCost | None = None
                     if witness.is_convinced():
-                        found = (
+                        cost = (
                             self._measure(witness, claim, case)
                             if case.is_measured(recorded)
                             else ReplayCost()
                         )
-                if found is not None and not case.images:  # libraries stay loaded in a process
+                if cost is not None and not case.images:  # libraries stay loaded in a process
                     talk.rest(self._workers.share)
             if self._is_excused(ruling, recorded, reference, seed, case):
                 return ReplayCost()
             # A candidate is not blamed for the leftovers of another candidate's kernels.
-            if found is not None or talk.is_fresh or fresh:
+            if cost is not None or talk.is_fresh or fresh:
                 case.adopt(ruling)
-                return found
+                return cost
         return None
 
     def _measure(self, witness: ReplayCheck, clocked: Clocked | None, case: Case) -> ReplayCost | None:
@@ -289,15 +289,15 @@ class CudaJudge(Judge):
             (functools.partial(alone, still=False), contradicted),
             (functools.partial(alone, still=True), contradicted),
         )
-        found = ReplayCost()
+        cost = ReplayCost()
         for turn, is_in_doubt in turns:
             answer = witness.measure(ReplayedOnDevice, turn)
             if answer is None:
                 return None
-            found = ReplayCost(answer.works, is_same=clocked is None or witness.gave(clocked.outputs))
-            if not is_in_doubt(clocked, found):
+            cost = ReplayCost(answer.works, is_same=clocked is None or witness.gave(clocked.outputs))
+            if not is_in_doubt(clocked, cost):
                 break
-        return found
+        return cost
 
     def _hidden_trials(self, reference: Reference, like: Trial, seed: int, case: Case) -> list[Trial]:
         """The trials that are compared among the timed calls. They look like all other calls there."""

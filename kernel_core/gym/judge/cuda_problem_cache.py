@@ -52,10 +52,10 @@ class CudaPrepared(Prepared):
 
     def reference(self, request: JudgeRequest) -> Reference:
         """As `Prepared`; references are kept as long as their weights fit."""
-        found = super().reference(request)
+        reference = super().reference(request)
         with self._lock:
             shrink(self._references, int(_REFERENCES_SHARE * self._num_bytes))
-        return found
+        return reference
 
     def outline(self, reference: Reference, seed: int) -> Trial:
         """The outline of all trials of a problem."""
@@ -64,16 +64,17 @@ class CudaPrepared(Prepared):
         return self._outlines[reference.key, "own"]
 
     def has_fixed_sizes(self, reference: Reference, seed: int, labels: Sequence[str]) -> bool:
-        """Whether outputs for other inputs have the sizes of the outline. If not, calls cannot be timed, and
-        a trial cannot be made again from its outline. The other inputs are those of the trials with these
-        labels, which are kept as `trial` keeps them: of few draws, two may have one size by chance."""
+        """Return True if outputs for other inputs have the sizes of the outline. If not, calls cannot be
+        timed, and a trial cannot be made again from its outline. The other inputs are those of the trials
+        with these labels, which are kept as `trial` keeps them: of few draws, two may have one size by
+        chance."""
         if reference.key not in self._fixed:
             like, others = self.outline(reference, seed), []
             for label in labels:
                 with self._workers.draw():
                     others.append(reference.trial_like(like, self.number(seed, label, "own")))
-            shapes = [[one.shape for one in trial.expected] for trial in (like, *others)]
-            self._fixed[reference.key] = all(one == shapes[0] for one in shapes)
+            shapes = [[leaf.shape for leaf in trial.expected] for trial in (like, *others)]
+            self._fixed[reference.key] = all(form == shapes[0] for form in shapes)
             if not self._is_made_again(reference, like):
                 for label, other in zip(labels, others, strict=True):
                     self._keep_trial((reference.key, seed, f"{label}:own"), other)
@@ -136,5 +137,5 @@ class CudaPrepared(Prepared):
 
 def shrink(known: OrderedDict[_K, _S], num_bytes: int) -> None:
     """Forget the oldest until the rest fits, but never the newest."""
-    while len(known) > 1 and sum(one.num_bytes for one in known.values()) > num_bytes:
+    while len(known) > 1 and sum(trial.num_bytes for trial in known.values()) > num_bytes:
         known.popitem(last=False)

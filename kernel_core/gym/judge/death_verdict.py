@@ -30,7 +30,7 @@ def blame(judge: Judge, request: JudgeRequest, seed: int, reason: str) -> Evalua
     cause, and there is no verdict. Raises as `Judge.evaluate` does."""
     idle = judge.evaluate(idle_request(request), seed)
     case = Case(request, seed=seed)
-    said = f"{reason}, and none on a candidate that does nothing"
-    case.note("judge_died", said)
-    case.fail(Verdict.CRASHED, said)
+    detail = f"{reason}, and none on a candidate that does nothing"
+    case.note("judge_died", detail)
+    case.fail(Verdict.CRASHED, detail)
     return case.evaluation(idle.device, idle.platform, idle.seconds)

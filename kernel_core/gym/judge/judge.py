@@ -16,6 +16,7 @@ from typing import Any
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable, NotAProblem
 from kernel_core.gym.channel import framing
+from kernel_core.gym.channel.loop_coverage import merged, turns_of
 from kernel_core.gym.channel.messages import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.contract.requests import JudgeRequest
@@ -41,6 +42,9 @@ from kernel_core.gym.workers.child import NO_ANSWER, Answer, ChildSession, Died
 from kernel_core.gym.workers.payload import TrialPayload, deliver, load_header
 from kernel_core.gym.workers.workers import Workers
 from kernel_core.records import Evaluation, NoCandidate, Tolerance, Verdict
+
+NO_OWN_KERNEL = "no_own_kernel"
+"""The rule of the finding that a candidate launched none."""
 
 
 class Judge:
@@ -155,6 +159,7 @@ class Judge:
             self._fail_dead(case, Died(timed_out=False, reason=NO_ANSWER))
             return False
         case.kernels, case.launches = claim.kernels, claim.launches
+        case.turns = merged(case.turns, turns_of(claim.turns, claim.kernels, claim.launches))
         if case.trials_passed == 0:
             for event in claim.watched:
                 case.note("audit", event)
@@ -200,7 +205,7 @@ class Judge:
             return
         beyond = Case(case.request, seed=seed, arena=case.arena)
         with case.phase("beyond"):
-            all(self._try(talk, reference, one, beyond) for one in self._prepared.beyond(reference, seed))
+            all(self._try(talk, reference, trial, beyond) for trial in self._prepared.beyond(reference, seed))
         beyond.forget_recorded()
         if beyond.verdict in (Verdict.WRONG, Verdict.CRASHED):
             case.note("narrow_domain", beyond.detail)
@@ -209,10 +214,10 @@ class Judge:
         """Prepare what a candidate needs before its first pass; nothing by default."""
 
     def _has_traces(self, case: Case) -> bool:
-        """Whether each pass launched kernels of its own and can be replayed; if not, it is a hack."""
+        """Return True if each pass launched kernels of its own and can be replayed; if not, it is a hack."""
         for recorded in case.recorded:
             if not recorded.launches:
-                case.note("no_own_kernel", "no JIT function of the candidate's was launched")
+                case.note(NO_OWN_KERNEL, "no JIT function of the candidate's was launched")
                 sizes = case.request.run_sizes(self._workers.device)
                 own = case.request.problem.constants
                 words = ", ".join(
@@ -270,20 +275,23 @@ class Judge:
         reference: Reference,
         case: Case,
         trial: Trial,
+        *others: Trial,
         job: str = "runner",
         most_s: float | None = None,
         configuration: int | None = None,
         keep: bool = False,
     ) -> Case:
         """The findings about the candidate in another process, maybe with a shorter deadline or another
-        configuration. The caller may `keep` the records of two passes, the first with tuning, to forget."""
+        configuration. `others` are tried after the first trial. The caller may `keep` the records of two
+        passes, the first with tuning, to forget."""
         place = case.configuration if configuration is None else configuration
         again = Case(case.request, seed=case.seed, arena=case.arena, configuration=place)
         with self._runner(again, job) as talk:
             if most_s is not None:
                 talk.allow(min(0.0, most_s - self._config.deadline_s))
-            if self._load(talk, reference, again) and self._try(talk, reference, trial, again) and keep:
-                self._try(talk, reference, trial, again)
+            if self._load(talk, reference, again):
+                passes = (trial, *others, *(trial,) * keep)
+                all(self._try(talk, reference, tried, again) for tried in passes)
         if not keep:
             again.forget_recorded()
         return again
@@ -291,7 +299,7 @@ class Judge:
     def _is_excused(
         self, ruling: Ruling, recorded: Recorded, reference: Reference, seed: int, case: Case
     ) -> bool:
-        """Whether a record that did not reproduce may be honest; see `unknown_provenance.py`."""
+        """Return True if a record that did not reproduce may be honest; see `unknown_provenance.py`."""
         run_again = functools.partial(self._try_again, reference, case, keep=True)
         unseen_of = functools.partial(self._unseen, reference, seed, case=case)
         return is_work_of_its_numbers(ruling, recorded, unseen_of, reference, case, self._workers, run_again)

@@ -28,7 +28,7 @@ from kernel_core.records import Tolerance
 
 
 def outputs_pass(claim: Ran, delivery: TrialPayload, reference: Reference, trial: Trial) -> bool:
-    """Whether the outputs pass with what the trial allows. Its expected outputs were kept."""
+    """Return True if the outputs pass with what the trial allows. Its expected outputs were kept."""
     fault = form_fault(claim.nesting, claim.leaves, trial.nesting, trial.expected)
     return fault is None and _value_fault(delivery, reference, trial, unlike) is None
 
@@ -86,7 +86,7 @@ def tolerances_passed(
         passed.add("strict")
     elif decisive != "strict":
         known = reference.with_values(trial)
-        if each_passes(values, [one.strictly() for one in known.expected]):
+        if each_passes(values, [leaf.strictly() for leaf in known.expected]):
             passed.add("strict")
     if trial.draw != "own" or all(map(kernelbench_rules.is_close, reference.as_shipped(trial), values)):
         passed.add("field")

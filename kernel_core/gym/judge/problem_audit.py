@@ -41,7 +41,7 @@ class ProblemAudit(Record):
     @property
     def never_refused(self) -> tuple[str, ...]:
         """Cheats that no usable family of inputs stops: the problem cannot tell them from work."""
-        usable = [set(one.accepted) for one in self.draws if one.usable]
+        usable = [set(draw.accepted) for draw in self.draws if draw.usable]
         return tuple(sorted(set.intersection(*usable))) if usable else ()
 
 
@@ -77,7 +77,7 @@ def _passes(values: list[torch.Tensor] | None, trial: Trial) -> bool:
 
 def _own(trial: Trial) -> list[torch.Tensor]:
     """The right answer, in the types of the reference's outputs."""
-    return [one.value.to(getattr(torch, one.dtype)) for one in trial.expected]
+    return [leaf.value.to(getattr(torch, leaf.dtype)) for leaf in trial.expected]
 
 
 def _zeros(trial: Trial, _: Trial) -> list[torch.Tensor]:
@@ -100,13 +100,15 @@ def _input(trial: Trial, _: Trial) -> list[torch.Tensor] | None:
     """Each output is the first input of its form; None where there is none."""
     _, leaves = flatten(trial.inputs)
     given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    found = []
+    copies = []
     for value in _own(trial):
-        alike = next((one for one in given if one.shape == value.shape and one.dtype == value.dtype), None)
+        alike = next(
+            (tensor for tensor in given if tensor.shape == value.shape and tensor.dtype == value.dtype), None
+        )
         if alike is None:
             return None
-        found.append(alike)
-    return found
+        copies.append(alike)
+    return copies
 
 
 def _half(trial: Trial, _: Trial) -> list[torch.Tensor]:

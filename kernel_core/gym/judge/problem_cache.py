@@ -58,14 +58,14 @@ class Prepared:
             return known
         with self._workers.draw(), self._lock:
             if key not in self._references:
-                found = Reference(
+                reference = Reference(
                     request.problem,
                     sizes,
                     self._workers.device,
                     varies=not self._strict,
                     tolerance="field" if self._strict else self._tolerance,
                 )
-                keep(self._references, key, found, KEPT_PROBLEMS)
+                keep(self._references, key, reference, KEPT_PROBLEMS)
             return self._references[key]
 
     def draws(self, reference: Reference, seed: int) -> list[tuple[str, Draw]]:
@@ -122,15 +122,16 @@ class Prepared:
         return [*own, (last, usable(last, hostile) or "own")]
 
     def _takes_far(self, reference: Reference, seed: int) -> bool:
-        """Whether trials have numbers far from zero: only these tell products in bfloat16 from products in
-        TF32. A trial of own draws, which all candidates need, tells whether there are such products."""
+        """Return True if trials have numbers far from zero: only these tell products in bfloat16 from
+        products in TF32. A trial of own draws, which all candidates need, tells whether there are such
+        products."""
         if reference.may_have_tf32_products:
             self.trial(reference, seed, self._first_label("own"), "own")
         return reference.takes_any_size or reference.may_have_tf32_products
 
     def _takes(self, reference: Reference, seed: int, label: str, draw: Draw) -> bool:
-        """Whether it gives what it would for own draws. One that raises need not have a value there; what
-        fails on its own draws does so in their trial."""
+        """Return True if it gives what it would for own draws. One that raises need not have a value there;
+        what fails on its own draws does so in their trial."""
         try:
             return reference.is_safe_with(draw) and self.trial(reference, seed, label, draw).is_usual
         except NotAProblem:

@@ -1,4 +1,4 @@
-"""Whether a candidate's own kernels did the work, and how much work it is: by replaying what it claims."""
+"""A replay of what a candidate claims: do its own kernels do the work, and how much work is it?"""
 
 from __future__ import annotations
 
@@ -88,8 +88,9 @@ class ReplayCheck:
             self._delivery.close()
 
     def is_convinced(self, *, other_inputs: bool = True) -> bool:
-        """Whether the recorded work gives the right outputs on inputs that the candidate never saw, and not
-        without its kernels, nor with what these make of `other_inputs`; if not, there is a verdict."""
+        """Return True if the recorded work gives the right outputs on inputs that the candidate never saw,
+        and not without its kernels, nor with what these make of `other_inputs`; if not, there is a
+        verdict."""
         self._case.kernels, self._case.launches = self._recorded.kernels, self._recorded.launches
         trial = self._first_pass()
         if trial is None or not self._kernels_do_something(trial):
@@ -110,8 +111,8 @@ class ReplayCheck:
         return answer.claim if self._is_right_on(trial) else None
 
     def gave(self, outputs: Mapping[int, Sequence[Fingerprint]]) -> bool:
-        """Whether what was measured last gave, bit for bit, the outputs that are known of its trial, by the
-        trials' seeds; true where none are."""
+        """Return True if what was measured last gave, bit for bit, the outputs that are known of its trial,
+        by the trials' seeds; true where none are."""
         known = outputs.get(self._measured_seed)
         if known is None:
             return True
@@ -186,7 +187,7 @@ class ReplayCheck:
                 return False
         return True
 
-    # What is laid out before each ---------------------------------------------------------------------
+    # Inputs laid out before each replay ---------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _lay_trial(self, trial: Trial, turn: TakeGpu) -> Iterator[None]:
@@ -228,7 +229,7 @@ class ReplayCheck:
         assert self._delivery is not None, "the first pass comes first"
         return self._delivery
 
-    # What came of it ----------------------------------------------------------------------------------
+    # Results of a replay ----------------------------------------------------------------------------------
 
     def _is_right_on(self, trial: Trial) -> bool:
         if not self._gives(trial) and not self._gives(trial, exactly=True):
@@ -247,14 +248,16 @@ class ReplayCheck:
             known = self._unseen.exactly(trial, is_right) if exactly else self._reference.with_values(trial)
             if not is_right(known.expected):
                 return False
-            self._spots = [Spots.of(one) for one in known.expected]
+            self._spots = [Spots.of(leaf) for leaf in known.expected]
             return True
 
     def _may_give_the_same(self) -> bool:
         """False where outputs are wrong at a few places. Then the whole expected outputs need not be made
         again."""
         with self._workers.share():
-            return all(spots.all_pass(one) for spots, one in zip(self._spots, self._outputs(), strict=True))
+            return all(
+                spots.all_pass(output) for spots, output in zip(self._spots, self._outputs(), strict=True)
+            )
 
     def _outputs(self) -> list[torch.Tensor]:
         return [self._laid_out.arena.tensor(slot) for slot in self._laid_out.output_slots]

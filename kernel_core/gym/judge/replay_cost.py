@@ -24,11 +24,11 @@ class ReplayCost:
 
 
 def others_matter(clocked: Clocked | None, replayed: ReplayCost) -> bool:
-    """Whether times that other work may have lengthened decide between its kernels and the library's, or
-    against the claim of its process."""
+    """Return True if times that other work may have lengthened decide between its kernels and the library's,
+    or against the claim of its process."""
     return any(not work.own for work in replayed.works) or contradicted(clocked, replayed)
 
 
 def contradicted(clocked: Clocked | None, replayed: ReplayCost) -> bool:
-    """Whether its times are not those that the candidate's process claims, if it was timed."""
+    """Return True if its times are not those that the candidate's process claims, if it was timed."""
     return clocked is not None and contradicts(clocked, replayed.time)

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 
 from kernel_core.gym.oracle.need import input_bytes, need_of
 from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.small_sizes import divided
 from kernel_core.problems.gradients import wanted_gradients
 from kernel_core.records import Constant
 
@@ -30,6 +31,12 @@ _MOST_BYTES_TOGETHER = 1 << 18
 """The most bytes where other sizes grow as well."""
 _MOST_OPERATIONS = 1 << 24
 """The most operations of the reference: products are turns of loops."""
+_MOST_BYTES_TO_TURN, _MOST_OPERATIONS_TO_TURN = 1 << 22, 1 << 28
+"""The same for one run at which a loop turns that else would not: it may take ten seconds."""
+_MOST_TO_TURN = 64
+"""Sizes at which host code is run without data."""
+_LEAST_WIDTH = 64
+"""The least width of inputs and outputs beside a size that grows: a whole block of most kernels."""
 _CLEARLY = 1.5
 """The factor by which one of the problem's own sizes is less than another on purpose."""
 _SHOWS_HOW_IT_DIVIDES = 64
@@ -41,7 +48,7 @@ Sizes = dict[str, Constant]
 def grown_sizes(reference: Reference) -> tuple[Sizes, ...]:
     """All sizes for each run. It begins with the last size, because programs usually cover most of that
     size."""
-    own, pending, found = reference.problem.constants, _may_grow(reference), list[Sizes]()
+    own, pending, runs = reference.problem.constants, _may_grow(reference), list[Sizes]()
     names, limits = list(pending), _SizeLimits(reference)
     while pending:
         name = pending.pop()
@@ -58,14 +65,41 @@ def grown_sizes(reference: Reference) -> tuple[Sizes, ...]:
             if other in pending and taken[other] == own[other]:
                 pending.remove(other)
             grown = taken
-        found.append(grown)
-    return tuple(found)
+        runs.append(grown)
+    return tuple(runs)
+
+
+def turning_sizes(reference: Reference, times: int = 1) -> list[Sizes]:
+    """Sizes at which loops may turn more than at those of `grown_sizes`.
+
+    Each size grows alone and all grow together, the fewest bytes first. Then each grows beside smaller
+    others, which leaves room. They serve a candidate of which a loop turns too little, and with so many
+    `times` the bytes one that launches no kernel.
+    """
+    own, run, limits = reference.problem.constants, reference.sizes, _SizeLimits(reference)
+    steps = {name: [*_halved(own[name], run[name])][::-1] for name in _may_grow(reference)}
+    few = run | limits.thinned({**own, **run})
+    alone, thin = (
+        [{**others, name: size} for name, sizes in steps.items() for size in sizes] for others in (run, few)
+    )
+    for step in range(max(map(len, steps.values()), default=0)):
+        grown = {name: sizes[min(step, len(sizes) - 1)] for name, sizes in steps.items() if sizes}
+        alone.append({**run, **grown})
+    most_bytes, most_operations = times * _MOST_BYTES_TO_TURN, _MOST_OPERATIONS_TO_TURN
+    tried = [*alone, *thin]
+    allowed = [
+        (place >= len(alone), num_bytes, place)
+        for place, sizes in enumerate(tried)
+        if sizes not in tried[:place]
+        and (num_bytes := limits.bytes_at(sizes, most_bytes, most_operations)) is not None
+    ]
+    return [tried[place] for _, _, place in sorted(allowed)][:_MOST_TO_TURN]
 
 
 def in_order(reference: Reference, sizes: Sizes) -> Sizes | None:
     """The nearest sizes in the order that the run sizes and the problem's own sizes share, such as fewer rows
     taken than there are: a kernel may rely on it. None where the sizes are in that order."""
-    own, run, now = (_whole(one) for one in (reference.problem.constants, reference.sizes, sizes))
+    own, run, now = (_whole(constants) for constants in (reference.problem.constants, reference.sizes, sizes))
     pairs = [
         (less, more)
         for less, more in itertools.permutations(run, 2)
@@ -74,17 +108,19 @@ def in_order(reference: Reference, sizes: Sizes) -> Sizes | None:
     broken = [(less, more) for less, more in pairs if now[less] >= now[more]]
     if not broken:
         return None
-    found, limits = dict(sizes), _SizeLimits(reference)
+    ordered, limits = dict(sizes), _SizeLimits(reference)
     for less, more in broken:
         wider = sorted(_halved(own[more], run[more]))
         tried: list[Sizes] = [
-            {**found, less: n, more: m}
+            {**ordered, less: n, more: m}
             for n in _halved(now[less], run[less])
             for m in itertools.islice((m for m in wider if m > n), 1)
         ]
-        kept = {**found, less: run[less]}
-        found = next((one for one in tried if limits.allow(one, _MOST_BYTES_OF_LAST)), kept)
-    return found
+        kept = {**ordered, less: run[less]}
+        ordered = next(
+            (wider_sizes for wider_sizes in tried if limits.allow(wider_sizes, _MOST_BYTES_OF_LAST)), kept
+        )
+    return ordered
 
 
 def _whole(sizes: Mapping[str, Constant]) -> dict[str, int]:
@@ -125,13 +161,35 @@ class _SizeLimits:
         self._problem = reference.problem
         self._is_known = need_of(self._problem, reference.sizes) is not None
 
+    def thinned(self, sizes: Sizes) -> dict[str, int]:
+        """Return about a sixteenth of each size, or a quarter, where that needs fewer bytes and leaves widths
+        of at least `_LEAST_WIDTH`: a kernel may rely on a width, such as that of a head."""
+        now, thin = need_of(self._problem, sizes), dict[str, int]()
+        if now is None:
+            return thin
+        for name, size in _whole(sizes).items():
+            for smaller in filter(None, (divided(size, 16), divided(size, 4))):
+                need = need_of(self._problem, {**sizes, name: smaller})
+                if need is None or need.num_bytes >= now.num_bytes:
+                    continue
+                pairs = zip(now.widths, need.widths, strict=False)
+                if all(width >= min(before, _LEAST_WIDTH) for before, width in pairs):
+                    thin[name] = smaller
+                    break
+        return thin
+
     def allow(self, sizes: Sizes, most_bytes: int) -> bool:
-        """Whether these sizes are small enough and fit together. If a reference needs data, only its inputs
-        count."""
+        """True if these sizes are small enough and fit together."""
+        return self.bytes_at(sizes, most_bytes, _MOST_OPERATIONS) is not None
+
+    def bytes_at(self, sizes: Sizes, most_bytes: int, most_operations: int) -> int | None:
+        """Return the bytes at sizes that are small enough and fit together. If a reference needs data, only
+        its inputs count."""
         most_bytes *= 2 if wanted_gradients(self._problem.source) else 1  # as large as what they belong to
         if (inputs := input_bytes(self._problem, sizes)) is None or inputs > most_bytes:
-            return False
+            return None
         if not self._is_known:
-            return True
+            return inputs
         need = need_of(self._problem, sizes)
-        return need is not None and need.num_bytes <= most_bytes and need.operations <= _MOST_OPERATIONS
+        is_small = need is not None and need.num_bytes <= most_bytes and need.operations <= most_operations
+        return need.num_bytes if need is not None and is_small else None

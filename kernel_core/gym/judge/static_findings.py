@@ -14,11 +14,11 @@ _LIBRARY_NAMES = {"matmul", "mm", "bmm", "addmm", "einsum", "conv1d", "conv2d", 
 
 def inspect_source(tree: ast.Module) -> tuple[Finding, ...]:
     """Findings for a reader of the source, each rule at most once."""
-    found: dict[str, str] = {}
+    details: dict[str, str] = {}
     for node in ast.walk(tree):
         for rule, detail in _labels(node):
-            found.setdefault(rule, f"line {getattr(node, 'lineno', 0)}: {detail}")
-    return tuple(Finding(rule=rule, detail=detail) for rule, detail in sorted(found.items()))
+            details.setdefault(rule, f"line {getattr(node, 'lineno', 0)}: {detail}")
+    return tuple(Finding(rule=rule, detail=detail) for rule, detail in sorted(details.items()))
 
 
 def _labels(node: ast.AST) -> list[tuple[str, str]]:

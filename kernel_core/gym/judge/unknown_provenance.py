@@ -58,8 +58,9 @@ def is_work_of_its_numbers(
     workers: Workers,
     run_again: Callable[[Trial], Case],
 ) -> bool:
-    """Whether numbers that host code reads excuse a record that did not reproduce; if so, it is noted."""
-    rules = {one.rule for one in ruling.findings}
+    """Return True if numbers that host code reads excuse a record that did not reproduce; if so, it is
+    noted."""
+    rules = {finding.rule for finding in ruling.findings}
     if ruling.verdict is not Verdict.HACKED or "not_reproduced" not in rules:
         return False
     # Not each look at a tensor is noticed: `tolist` and `numpy` go past torch's operators.
@@ -69,7 +70,7 @@ def is_work_of_its_numbers(
     try:
         records = again.recorded if again.verdict is None else []
         given = (trial, unseen, reference, case, workers)
-        if not any(_Second(one, *given).excuses(recorded) for one in records):
+        if not any(_Second(record, *given).excuses(recorded) for record in records):
             return False
     finally:
         again.forget_recorded()
@@ -90,17 +91,17 @@ class _Second:
     workers: Workers
 
     def excuses(self, first: Recorded) -> bool:
-        """Whether it differs from the first record in numbers only, and in one of the two ways."""
-        found: Numbers = set()
-        one, other = ([record.kernels, record.trace] for record in (first, self.recorded))
-        if not _compare(one, other, found):
+        """Return True if it differs from the first record in numbers only, and in one of the two ways."""
+        differing: Numbers = set()
+        first_parts, other = ([record.kernels, record.trace] for record in (first, self.recorded))
+        if not _compare(first_parts, other, differing):
             return False
         with_first = replace(self.recorded, constants=first.constants, memory=first.memory)
-        return self._has_few(found, with_first) or self._reads_small_inputs(found)
+        return self._has_few(differing, with_first) or self._reads_small_inputs(differing)
 
     def _has_few(self, numbers: Numbers, recorded: Recorded) -> bool:
-        elements = sum(one.value.numel() for one in self.reference.with_values(self.trial).expected)
-        if any(isinstance(one, float) for one, _ in numbers) or max(1, len(numbers)) > _FEW * elements:
+        elements = sum(leaf.value.numel() for leaf in self.reference.with_values(self.trial).expected)
+        if any(isinstance(number, float) for number, _ in numbers) or max(1, len(numbers)) > _FEW * elements:
             return False
         own = replace(self.unseen, make_trial=lambda: self.trial)
         with self._replay(recorded, self.reference, own) as witness:
@@ -126,28 +127,31 @@ class _Second:
     def _told_apart(self, holding: HoldingReference) -> Iterator[Trial]:
         """Trials with other large inputs and other outputs. Means of many numbers of one family are alike."""
         known = self.reference.with_values(self.trial).expected
-        seed, shapes = derive_seed(self.trial.seed, "larger inputs"), [one.shape for one in known]
+        seed, shapes = derive_seed(self.trial.seed, "larger inputs"), [leaf.shape for leaf in known]
         for draw in filter(holding.is_safe_with, (self.trial.draw, *moderate(HOSTILE))):
             with contextlib.suppress(NotAProblem):
                 with self.workers.draw():
                     other = holding.trial(seed, draw)
-                is_fit = other.is_usual and shapes == [one.shape for one in other.expected]
-                if is_fit and not each_passes([one.value for one in known], other.expected):
+                is_fit = other.is_usual and shapes == [leaf.shape for leaf in other.expected]
+                if is_fit and not each_passes([leaf.value for leaf in known], other.expected):
                     yield other
 
     def _library_reads(self, which: list[bool]) -> bool:
-        """Whether operators of torch's are given values of inputs, of those for which it is asked."""
+        """Return True if operators of torch's are given values of inputs, of those for which it is asked."""
         trace = self.recorded.trace or {"inputs": [], "operations": []}
         asked = set(itertools.compress(trace["inputs"], which))
-        work = [one for one in trace["operations"] if "op" in one]
-        given = [[one["args"][bool(_TAKES_FORM.search(one["op"])) :], one["kwargs"]] for one in work]
+        work = [operation for operation in trace["operations"] if "op" in operation]
+        given = [
+            [operation["args"][bool(_TAKES_FORM.search(operation["op"])) :], operation["kwargs"]]
+            for operation in work
+        ]
         return any(view[0] in asked for view in views_in(given))
 
     def _works_itself(self, witness: ReplayCheck) -> bool:
         kind: Any = ReplayedOnDevice if self.workers.device == "cuda" else Replayed
         measured = witness.measure(kind, self.workers.draw)
         works = measured.works if measured is not None else ()
-        own = sum(_cost(one) for one in works if one.own and not one.copies_only)
+        own = sum(_cost(work) for work in works if work.own and not work.copies_only)
         return own > _LEAST_SHARE * sum(map(_cost, works))
 
     @contextlib.contextmanager
@@ -163,15 +167,15 @@ def _cost(work: CountedWork | DeviceWork) -> float:
     return work.device_ms if isinstance(work, DeviceWork) else work.bytes_accessed
 
 
-def _compare(one: Any, other: Any, found: Numbers) -> bool:
-    """Whether nothing but numbers differs, of which the pairs go into `found`."""
-    if type(one) is not type(other):
+def _compare(left: Any, other: Any, differing: Numbers) -> bool:
+    """Return True if nothing but numbers differs, of which the pairs go into `differing`."""
+    if type(left) is not type(other):
         return False
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_compare(one[key], other[key], found) for key in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(lambda a, b: _compare(a, b, found), one, other))
-    if type(one) in (int, float) and one != other:
-        found.add((one, other))
+    if isinstance(left, dict):
+        return left.keys() == other.keys() and all(_compare(left[key], other[key], differing) for key in left)
+    if isinstance(left, list):
+        return len(left) == len(other) and all(map(lambda a, b: _compare(a, b, differing), left, other))
+    if type(left) in (int, float) and left != other:
+        differing.add((left, other))
         return True
-    return bool(one == other)
+    return bool(left == other)

@@ -21,12 +21,12 @@ _FIRST_OF_EQUALS = frozenset(
 """For the largest or smallest of equal values torch promises the first."""
 _SORTED = frozenset(("aten::topk", "aten::sort"))
 _SEARCHED = {"aten::argmax": True, "aten::max": True, "aten::argmin": False, "aten::min": False}
-"""Whether the operator looks for the largest."""
+"""True for an operator that looks for the largest."""
 _COUNTED = frozenset(("aten::kthvalue", "aten::median"))
 
 
 def is_discrete(leaf: Any) -> bool:
-    """Whether it is a tensor of integers or booleans."""
+    """Return True if it is a tensor of integers or booleans."""
     return isinstance(leaf, torch.Tensor) and not (leaf.is_floating_point() or leaf.is_complex())
 
 
@@ -53,7 +53,7 @@ class Naming:
         return wide.movedim(-1, self.dim).reshape(output.shape)
 
     def fit(self, places: torch.Tensor, lowest: torch.Tensor, highest: torch.Tensor) -> torch.Tensor:
-        """Whether each row of indices is right for some values between the lowest and the highest."""
+        """Return a mask of the rows that are right for some values between the lowest and the highest."""
         width = lowest.shape[-1]
         inside = ((places >= 0) & (places < width)).all(-1)
         places = places.clamp(0, width - 1)
@@ -108,7 +108,7 @@ class Calls(LightDispatchMode):
 
 
 def _call(schema: Any, args: Any, kwargs: dict[str, Any], places: torch.Tensor) -> Call:
-    given = {one.name: one.default_value for one in schema.arguments}
+    given = {argument.name: argument.default_value for argument in schema.arguments}
     given |= dict(zip(given, args, strict=False)) | kwargs
     values, dim, num_smaller = given["self"], given["dim"], None
     if dim is None or not values.dim():

@@ -68,7 +68,7 @@ class AmbiguousOrder:
     """The bounds of the values of these rows."""
 
     def allows(self, output: torch.Tensor) -> torch.Tensor:
-        """Whether each row is allowed: all places of a row, or none."""
+        """Return a mask of the rows that are allowed: all places of a row, or none."""
         places = self.naming.in_rows(output)
         fit = torch.ones(len(places), dtype=torch.bool, device=output.device)
         fit[self.rows] = self.naming.fit(places[self.rows], self.lowest, self.highest)
@@ -88,7 +88,7 @@ class AmbiguousRange:
 
 
 def look_for_undecided(
-    found: Sequence[torch.Tensor],
+    masks: Sequence[torch.Tensor],
     forward: Forward,
     own: Forward,
     inputs: list[Any],
@@ -97,29 +97,29 @@ def look_for_undecided(
     *,
     tf32: bool,
 ) -> list[Choice | None]:
-    """Mark in `found`, for each output, what becomes another when results stray, and say what it may become;
+    """Mark in `masks`, for each output, what becomes another when results stray, and say what it may become;
     None says nothing. Of outputs of floating-point numbers the marks mean nothing. `plain` is the reference's
     own answer. With `tf32` products may be of that precision. Passes of its `own` precision round to half
     precision where it does, if it gives that answer yet."""
     with Calls() as calls, OperatorCount() as count:
         known = forward(inputs)
     if not calls.are_free and not tf32:
-        return [None] * len(found)
+        return [None] * len(masks)
     rounding = 2 * half_rounding(inputs)
     is_own = rounding and all(map(same_bytes, own(inputs), plain))
     seen = [
         _Seen(mask, other, leaf, calls.named) if is_discrete(other) and mask.shape == other.shape else None
-        for mask, other, leaf in zip(found, known, plain, strict=True)
+        for mask, other, leaf in zip(masks, known, plain, strict=True)
     ]
     passes = [(forward, half_of(inputs)), *([(own, None)] if is_own else [])]
-    for generator, sign in opposite_pairs(affordable(_PAIRS, count), seed, found[0].device):
+    for generator, sign in opposite_pairs(affordable(_PAIRS, count), seed, masks[0].device):
         for passing, half in passes:
             with Calls() as calls, Straying(generator, sign=sign, tf32=tf32, half=half):
                 leaves = passing(inputs)
-            for one, leaf in zip(seen, leaves, strict=True):
-                if one is not None:
-                    one.look(leaf, calls.named)
-    return [None if one is None else one.choice(rounding) for one in seen]
+            for seen_leaf, leaf in zip(seen, leaves, strict=True):
+                if seen_leaf is not None:
+                    seen_leaf.look(leaf, calls.named)
+    return [None if seen_leaf is None else seen_leaf.choice(rounding) for seen_leaf in seen]
 
 
 class _Seen:
@@ -131,8 +131,8 @@ class _Seen:
         self._mask, self._known, self._plain = mask, known, plain
         self._lowest, self._highest = torch.minimum(known, plain), torch.maximum(known, plain)
         self._chooses = bool(named)
-        found = [(number, call.naming_of(known)) for number, call in enumerate(named)]
-        self._number, self._naming = next((one for one in found if one[1]), (0, None))
+        naming_calls = [(number, call.naming_of(known)) for number, call in enumerate(named)]
+        self._number, self._naming = next((numbered for numbered in naming_calls if numbered[1]), (0, None))
         if self._naming is not None:
             self._low = named[self._number].values.clone()
             self._high = self._low.clone()

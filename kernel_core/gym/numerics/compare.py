@@ -1,4 +1,4 @@
-"""Whether an output agrees with the reference's: shape and type, then non-finite masks, then values.
+"""Agreement of an output with the reference's: shape and type, then non-finite masks, then values.
 
 A value passes when `|got - expected| <= rtol·|expected| + atol`. Here `atol` is `rtol` times the size of a
 typical expected value, at most 1, so an output of tiny numbers cannot be answered with zeros. A few times the
@@ -53,7 +53,7 @@ def form_fault(
         return f"the outputs are nested as {_shorten(nesting)}, expected {_shorten(want)}"
     if len(leaves) != len(expected):
         return f"there are {len(leaves)} outputs, expected {len(expected)}"
-    faults = (_form_fault(*one) for one in zip(leaves, expected, strict=True))
+    faults = (_form_fault(*pair) for pair in zip(leaves, expected, strict=True))
     return _first(faults, len(expected), last)
 
 
@@ -61,7 +61,7 @@ def value_fault(
     values: Sequence[torch.Tensor], expected: Sequence[Expected], compare: Compare, last: Sequence[str] = ()
 ) -> str | None:
     """`compare_outputs` for outputs of the right form."""
-    faults = (compare(*one) for one in zip(values, expected, strict=True))
+    faults = (compare(*pair) for pair in zip(values, expected, strict=True))
     return _first(faults, len(expected), last)
 
 
@@ -107,7 +107,7 @@ def compare_values(got: torch.Tensor, wanted: Expected) -> str | None:
 
 
 def all_pass(got: torch.Tensor, wanted: Expected, scale: float | None = None) -> bool:
-    """Whether all elements pass. They are all or part of an output with the typical size `scale`."""
+    """Return True if all elements pass. They are all or part of an output with the typical size `scale`."""
     comparison = _Comparison(*_in_reals(got, wanted), scale)
     return not any(bool(comparison.look(start)[0].any()) for start in comparison.starts)
 
@@ -115,7 +115,7 @@ def all_pass(got: torch.Tensor, wanted: Expected, scale: float | None = None) ->
 def each_passes(values: Sequence[torch.Tensor], expected: Sequence[Expected]) -> bool:
     """`all_pass` for every output, which may have another size where values decide it."""
     pairs = zip(values, expected, strict=True)
-    return all(one.shape == wanted.value.shape and all_pass(one, wanted) for one, wanted in pairs)
+    return all(value.shape == wanted.value.shape and all_pass(value, wanted) for value, wanted in pairs)
 
 
 def _in_reals(got: torch.Tensor, wanted: Expected) -> tuple[torch.Tensor, Expected]:
@@ -156,11 +156,12 @@ class Spots:
         return cls(places, wanted.at(places), typical_size(true))
 
     def all_pass(self, got: torch.Tensor) -> bool:
-        """Whether the whole may pass."""
+        """Return True if the whole may pass."""
         return all_pass(got.reshape(-1)[self.places], self.wanted, self.scale)
 
     def are_far(self, got: torch.Tensor) -> bool:
-        """Whether much of a large output is so far off that no errors of honest arithmetic explain it."""
+        """Return True if much of a large output is so far off that no errors of honest arithmetic explain
+        it."""
         if len(self.places) < _SPOTS or not self.wanted.value.is_floating_point():
             return False
         mine, true = got.reshape(-1)[self.places].double(), self.wanted.value.double()
@@ -211,8 +212,8 @@ class _Comparison:
 
 
 def _is_plainly_close(got: torch.Tensor, true: torch.Tensor, relative: float, floor: float) -> bool:
-    """Whether all is finite and passes without any allowance for honest errors: the usual case, quickly. More
-    quickly yet where no value needs a tolerance by its size."""
+    """Return True if all is finite and passes without any allowance for honest errors: the usual case,
+    quickly. More quickly yet where no value needs a tolerance by its size."""
     close = torch.ones((), dtype=torch.bool, device=true.device)
     for start in range(0, true.numel(), _CHUNK):
         error = got[start : start + _CHUNK].to(true.dtype) - true[start : start + _CHUNK]
@@ -268,11 +269,11 @@ class _Worst:
 
 
 def _clue(got: torch.Tensor, true: torch.Tensor, places: torch.Tensor, *, whole: bool) -> str:
-    """What the failing elements have in common: no kernel wrote them, one factor, a part of the output."""
+    """Name a trait of all failing elements: no kernel wrote them, one factor, a part of the output."""
     clue = ", none of which was ever written" if is_poison(got[tuple(places.T)]) else ""
     if len(places) < _FEWEST:
         return clue
-    values, wanted = (one[tuple(places.T)].double() for one in (got, true))
+    values, wanted = (whole[tuple(places.T)].double() for whole in (got, true))
     factors = values / wanted
     factor = factors.median().item()
     is_one = math.isfinite(factor) and bool(((factors - factor).abs() <= _ALIKE * abs(factor)).all())

@@ -16,7 +16,10 @@ import torch
 from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
 from kernel_core.gym.channel.torch_ops import has_products, map_tensors, tensors_in
 
-_SAMPLE = 1 << 24
+_CHUNK = 1 << 24
+"""Elements whose errors are measured at once."""
+_MOST_SAMPLED = 1 << 24
+"""Elements of which the typical size is the mean."""
 _BINS = 258
 _LANES = 256
 """Copies of the table of maxima that are filled side by side."""
@@ -34,11 +37,6 @@ _ALLOWANCE_CAP = 1e-2
 """The allowance for honest errors never exceeds this share of the value, or of a typical one."""
 
 
-def sample(flat: torch.Tensor) -> torch.Tensor:
-    """At most about 16 million of the elements, evenly spaced."""
-    return flat[:: max(1, -(-flat.numel() // _SAMPLE))]
-
-
 def error_by_size(plain: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     """The largest error by binary exponent of the exact value, each over a factor of about four (258).
 
@@ -47,7 +45,7 @@ def error_by_size(plain: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     """
     largest = torch.zeros(_LANES * _BINS, dtype=torch.float64, device=exact.device)
     counts = torch.zeros(_BINS, dtype=torch.float64, device=exact.device)
-    for mine, true in zip(plain.reshape(-1).split(_SAMPLE), exact.reshape(-1).split(_SAMPLE), strict=True):
+    for mine, true in zip(plain.reshape(-1).split(_CHUNK), exact.reshape(-1).split(_CHUNK), strict=True):
         true = true.double()
         error = (mine.double() - true).abs_().nan_to_num_(0.0, 0.0, 0.0)
         sizes = _exponent(true)
@@ -96,8 +94,8 @@ def most_by_size(true: torch.Tensor, typical: float) -> torch.Tensor:
 
 
 def typical_size(true: torch.Tensor) -> float:
-    """Root mean square of the finite values."""
-    values = sample(true.reshape(-1)).double()
+    """Root mean square of the finite values, of evenly spaced ones where there are more than 16 million."""
+    values = true.reshape(-1)[:: max(1, -(-true.numel() // _MOST_SAMPLED))].double()
     finite = torch.isfinite(values)
     return float(torch.where(finite, values, 0.0).square().mean().sqrt()) if values.numel() else 0.0
 
@@ -105,10 +103,10 @@ def typical_size(true: torch.Tensor) -> float:
 def with_room(tf32: Sequence[Any], plain: Sequence[Any]) -> list[Any]:
     """Outputs with TF32 products, their errors larger by `_TF32_ROOM`; whole numbers as they are."""
 
-    def farther(one: Any, other: Any) -> Any:
-        if not isinstance(one, torch.Tensor) or not one.is_floating_point():
-            return one
-        return torch.where(one.isfinite() & other.isfinite(), torch.lerp(other, one, _TF32_ROOM), one)
+    def farther(value: Any, other: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return value
+        return torch.where(value.isfinite() & other.isfinite(), torch.lerp(other, value, _TF32_ROOM), value)
 
     return [farther(*pair) for pair in zip(tf32, plain, strict=True)]
 
@@ -139,7 +137,7 @@ class ProductsSeen(LightDispatchMode):
         is_open = package not in ("aten", "prim") or any(cell in name for cell in _CELLS)
         if is_open or has_products(function):
             self.are_there = True
-            self.on_float32 |= any(one.dtype is torch.float32 for one in tensors_in(list(args)))
+            self.on_float32 |= any(tensor.dtype is torch.float32 for tensor in tensors_in(list(args)))
         return function(*args, **(kwargs or {}))
 
 

@@ -60,7 +60,7 @@ def spread_of_strays(
         true = forward(inputs)
     pairs = affordable(_PAIRS, count)
     stored = _TIMES * half_rounding(inputs)
-    spreads = [torch.zeros_like(one, dtype=torch.float64) for one in true]
+    spreads = [torch.zeros_like(leaf, dtype=torch.float64) for leaf in true]
     for number, (generator, sign) in enumerate(opposite_pairs(pairs, seed, true[0].device), 1):
         again = inputs
         if (number + 1) // 2 % _AS_GIVEN:
@@ -72,7 +72,7 @@ def spread_of_strays(
                 error = (leaf.double() - known.double()).abs().nan_to_num(0.0, 0.0, 0.0)
                 torch.maximum(spread, error, out=spread)
         if number in (2 * _FIRST_PAIRS, 2 * pairs):
-            yield [_by_rows(*one) for one in zip(spreads, true, strict=True)]
+            yield [_by_rows(*pair) for pair in zip(spreads, true, strict=True)]
 
 
 class OperatorCount(LightDispatchMode):
@@ -111,7 +111,7 @@ def half_rounding(values: list[Any]) -> float:
 
 def half_of(values: list[Any]) -> torch.dtype | None:
     """The coarsest half precision that these tensors have."""
-    halves = {one.dtype for one in tensors_in(values) if one.dtype in HALF_PRECISION}
+    halves = {tensor.dtype for tensor in tensors_in(values) if tensor.dtype in HALF_PRECISION}
     return max(halves, key=lambda dtype: torch.finfo(dtype).eps, default=None)
 
 
@@ -208,9 +208,9 @@ class Straying(LightDispatchMode):
             strayed = []  # the operator takes no float64
         with torch._C._DisableTorchDispatch():
             result = function(*args, **kwargs)
-            for made, one in zip(tensors_in(result), strayed, strict=False):
-                if made.shape == one.shape:
-                    made.copy_(one)
+            for made, other in zip(tensors_in(result), strayed, strict=False):
+                if made.shape == other.shape:
+                    made.copy_(other)
         return result
 
     def _stray_rows(self, name: str, made: Any, args: Any) -> None:
@@ -260,15 +260,15 @@ def _widened(value: torch.Tensor) -> torch.Tensor:
 
 
 def _is_short(function: Any, args: Any) -> bool:
-    """Whether an operator computes with numbers of a type shorter than float64."""
+    """Return True if an operator computes with numbers of a type shorter than float64."""
     draws = torch.Tag.nondeterministic_seeded in function.tags
     if draws or gives_view(function) or only_moves(function._schema.name):
         return False
-    return any(one.dtype in _SHORT for one in tensors_in(list(args)))
+    return any(tensor.dtype in _SHORT for tensor in tensors_in(list(args)))
 
 
 def _sorts_as_it_likes(function: Any, args: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether an operator puts equal numbers in any order."""
+    """Return True if an operator puts equal numbers in any order."""
     is_stable = kwargs.get("stable") or (function._schema.overload_name == "stable" and True in args[1:2])
     return function._schema.name in _SORTS and not is_stable
 

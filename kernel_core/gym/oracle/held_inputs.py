@@ -20,13 +20,13 @@ class HoldingReference(Reference):
     def __init__(self, whole: Reference, trial: Trial) -> None:
         self.__dict__.update(whole.__dict__)
         inputs = whole.inputs_of(trial)
-        counts = [[tensor.numel() for tensor in tensors_in([one])] for one in inputs]
+        counts = [[tensor.numel() for tensor in tensors_in([value])] for value in inputs]
         most = _SMALL * max(map(sum, counts), default=0)
         self._held = {place: inputs[place] for place, own in enumerate(counts) if sum(own) <= most}
         self.is_redrawn = [place not in self._held for place, own in enumerate(counts) for _ in own]
-        """Whether draws differ, for each input tensor."""
+        """True for each input tensor of which draws differ."""
 
     def draw(self, seed: int, draw: Draw) -> list[Any]:
         """Inputs under a seed, on the reference's device."""
         held = copy.deepcopy(self._held)
-        return [held.get(place, one) for place, one in enumerate(super().draw(seed, draw))]
+        return [held.get(place, value) for place, value in enumerate(super().draw(seed, draw))]

@@ -41,8 +41,8 @@ class Family:
 _FLAGS = (False, True)
 _PLAIN = ("own", "normal", "unit", "over_minus_one", "within_one", "wide", "integers", "edges")
 FAMILIES: dict[str, Family] = {
-    one.name: one
-    for one in (
+    family.name: family
+    for family in (
         *map(Family, _PLAIN),
         *(Family("mixed", *flags) for flags in itertools.product(_FLAGS, repeat=3)),
         *(Family("mixed", *flags, ties=False) for flags in itertools.product(_FLAGS, (False,), _FLAGS)),
@@ -73,8 +73,8 @@ signs spans all of it."""
 
 def in_words(draw: Draw) -> str:
     """The inputs of a draw, for feedback about what failed."""
-    said = {_in_words(FAMILIES[name]) for name in families_in(draw) if name != "own"}
-    return said.pop() if len(said) == 1 else "inputs of other sizes and signs"
+    words = {_in_words(FAMILIES[name]) for name in families_in(draw) if name != "own"}
+    return words.pop() if len(words) == 1 else "inputs of other sizes and signs"
 
 
 def _in_words(family: Family) -> str:
@@ -89,9 +89,9 @@ def _in_words(family: Family) -> str:
 
 
 def is_far(draw: Draw) -> bool:
-    """Whether there are numbers beyond the range of exponentials."""
+    """Return True if there are numbers beyond the range of exponentials."""
     families = [FAMILIES[name] for name in families_in(draw)]
-    return any(one.large and one.kind in ("mixed", "negative") for one in families)
+    return any(family.large and family.kind in ("mixed", "negative") for family in families)
 
 
 def moderate(families: Sequence[Draw]) -> tuple[Draw, ...]:
@@ -112,7 +112,7 @@ def without_zeros(draw: Draw) -> Draw:
 
 def _with_mixed(draw: Draw, change: Callable[[Family], Family]) -> Draw:
     families = (FAMILIES[name] for name in families_in(draw))
-    return _AND.join((change(one) if one.kind == "mixed" else one).name for one in families)
+    return _AND.join((change(family) if family.kind == "mixed" else family).name for family in families)
 
 
 def families_in(draw: Draw) -> list[str]:

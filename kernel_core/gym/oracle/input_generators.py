@@ -80,12 +80,12 @@ class _Redrawing:
 
 def floating_in(value: Any) -> list[torch.Tensor]:
     """The floating-point tensors that `redraw` would draw, in their order."""
-    return [one for one in tensors_in(value) if one.is_floating_point()]
+    return [tensor for tensor in tensors_in(value) if tensor.is_floating_point()]
 
 
 def look_at_all(values: list[Any]) -> list[Look]:
     """At the floating-point tensors."""
-    return [look_at(one) for one in floating_in(values)]
+    return [look_at(tensor) for tensor in floating_in(values)]
 
 
 def _negative(shape: torch.Size, *, far: bool) -> torch.Tensor:

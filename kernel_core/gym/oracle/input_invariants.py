@@ -61,7 +61,7 @@ class Kept:
     is_any: bool = False
     """The problem says that it takes numbers of any size."""
     zeros: bool = False
-    """Where the problem's own draw has them."""
+    """Zeros lie where they lie in the problem's own draw."""
     is_rising: bool = False
     """Along the last dimension, in each row."""
     sums_to_one: bool = False
@@ -101,20 +101,23 @@ DECLARED = {
     "log-probabilities": Kept(logs_sum_to_one=True),
     "positive": Kept(between=(2.0**-4, 2.0**4)),
 }
-"""What a comment may say of an input."""
+"""Traits that a comment may declare of an input."""
 
 
 def declared(source: str) -> dict[str, Kept]:
-    """What a problem says of its inputs, by the names that they have in `forward`. Raises `NotAProblem`."""
-    found = dict(_COMMENT.findall(source))
-    if unknown := sorted({*found.values()} - DECLARED.keys()):
+    """Return the traits that a problem declares of its inputs, by their names in `forward`.
+
+    Raises `NotAProblem`.
+    """
+    kinds = dict(_COMMENT.findall(source))
+    if unknown := sorted({*kinds.values()} - DECLARED.keys()):
         raise NotAProblem(f"an input cannot be declared {unknown[0]!r}; there is: {', '.join(DECLARED)}")
-    return {name: DECLARED[kind] for name, kind in found.items()}
+    return {name: DECLARED[kind] for name, kind in kinds.items()}
 
 
 def mutable_inputs(source: str) -> frozenset[int]:
     """The positions of the input tensors that a candidate may change: `# mutates: 0, 2`."""
-    return frozenset(int(number) for found in _MUTATES.findall(source) for number in found.split(","))
+    return frozenset(int(number) for numbers in _MUTATES.findall(source) for number in numbers.split(","))
 
 
 def look_at(values: torch.Tensor) -> Look:
@@ -162,27 +165,27 @@ def in_common(looks: Sequence[Look]) -> Kept:
     )
 
 
-def _both(one: Look, other: Look) -> Look:
-    ends = (one.least, one.most) == (other.least, other.most)
+def _both(look: Look, other: Look) -> Look:
+    ends = (look.least, look.most) == (other.least, other.most)
     return Look(
-        one.numel + other.numel,
-        min(one.least, other.least),
-        max(one.most, other.most),
-        zeros=_shared(one.zeros, other.zeros),
-        share_of_zeros=min(one.share_of_zeros, other.share_of_zeros),
-        is_mask=one.is_mask and other.is_mask and ends,
-        is_rising=one.is_rising and other.is_rising,
-        sums_to_one=one.sums_to_one and other.sums_to_one,
-        logs_sum_to_one=one.logs_sum_to_one and other.logs_sum_to_one,
-        halves_repeat=one.halves_repeat and other.halves_repeat,
+        look.numel + other.numel,
+        min(look.least, other.least),
+        max(look.most, other.most),
+        zeros=_shared(look.zeros, other.zeros),
+        share_of_zeros=min(look.share_of_zeros, other.share_of_zeros),
+        is_mask=look.is_mask and other.is_mask and ends,
+        is_rising=look.is_rising and other.is_rising,
+        sums_to_one=look.sums_to_one and other.sums_to_one,
+        logs_sum_to_one=look.logs_sum_to_one and other.logs_sum_to_one,
+        halves_repeat=look.halves_repeat and other.halves_repeat,
     )
 
 
-def _shared(one: torch.Tensor | None, other: torch.Tensor | None) -> torch.Tensor | None:
-    if one is None or other is None or one.shape != other.shape:
+def _shared(zeros: torch.Tensor | None, other: torch.Tensor | None) -> torch.Tensor | None:
+    if zeros is None or other is None or zeros.shape != other.shape:
         return None
-    shared = one & other
-    is_most = int(shared.sum()) >= _SAME_ZEROS * max(int(one.sum()), int(other.sum()))
+    shared = zeros & other
+    is_most = int(shared.sum()) >= _SAME_ZEROS * max(int(zeros.sum()), int(other.sum()))
     return shared if is_most else None
 
 

@@ -26,8 +26,8 @@ class LeavesInputs(nn.Module):
 
 
 def inputs_left(answers: ReferenceOutputs, inputs: list[Any], seed: int) -> tuple[Expected, ...]:
-    """What `answers` of a module that `LeavesInputs` expect, with the largest tolerance that these inputs
-    justify: a cache of whole numbers, or the state of a recurrence, is rounded as an output is."""
+    """Return the expected outputs of a module that `LeavesInputs`, with the largest tolerance that these
+    inputs justify: a cache of whole numbers, or the state of a recurrence, is rounded as an output is."""
     plain = answers.plain(copy.deepcopy(inputs), seed)[1]
     wide = answers.double()
     exact = answers.exact(wide, inputs, seed, plain)

@@ -1,4 +1,4 @@
-"""How much memory a judgement takes, estimated before anything is drawn."""
+"""The memory that a judgement takes, estimated before anything is drawn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COPIES = 3
 
 
 def require_memory(request: JudgeRequest, device: str) -> str | None:
-    """What a large problem takes on a CPU, in words; None for a small one, or on a GPU.
+    """Return in words the memory that a large problem takes on a CPU; None for a small one, or on a GPU.
 
     Raises `ConfigError` where this machine has less.
     """
@@ -33,7 +33,7 @@ def require_memory(request: JudgeRequest, device: str) -> str | None:
     need = need_of(request.problem, request.run_sizes(device))
     tensors_gb = need.num_bytes / 1e9 if need is not None else 0.0
     needed_gb, free_gb = COPIES * tensors_gb, _available_bytes() / 1e9
-    told = (
+    message = (
         f"{request.problem.id} at {', '.join(f'{name}={value}' for name, value in sizes.items())}: "
         f"tensors of {tensors_gb:.1f} GB, at least {needed_gb:.1f} GB to judge"
     )
@@ -44,8 +44,8 @@ def require_memory(request: JudgeRequest, device: str) -> str | None:
     )
     hint = f"smaller sizes, as {smaller or '--set NAME=VALUE'}"
     if needed_gb > free_gb:
-        raise ConfigError(f"{told}, and {free_gb:.1f} GB are free: set {hint}")
-    return f"{told}; it takes less at {hint}"
+        raise ConfigError(f"{message}, and {free_gb:.1f} GB are free: set {hint}")
+    return f"{message}; it takes less at {hint}"
 
 
 def _available_bytes() -> int:

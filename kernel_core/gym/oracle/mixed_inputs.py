@@ -80,8 +80,8 @@ class Mixed:
         if known is not None:
             return replace(known, rank=_shuffled_but(known.rank))
         view, dim = _turned_slices(shape) if turned else (shape, _long_dims(shape)[0])
-        found = self._known[shape, turned] = _Slices(view, dim, torch.randperm(view[dim]))
-        return found
+        slices = self._known[shape, turned] = _Slices(view, dim, torch.randperm(view[dim]))
+        return slices
 
     def _put_zeros_and_equals(self, view: torch.Tensor, slices: _Slices) -> None:
         view.index_fill_(slices.dim, _of_rank(slices, _OF_ZEROS), 0.0)
@@ -101,10 +101,10 @@ def _turned_slices(shape: torch.Size) -> tuple[torch.Size, int]:
     does. In a small batch, where only a short dimension precedes the first long one, slices mostly span both
     and several neighbouring channels. So groups of channels have whole slices, too."""
     first, *others = _long_dims(shape)
-    found = [(shape, dim) for dim in others] or [(shape, first)]
+    ways = [(shape, dim) for dim in others] or [(shape, first)]
     if others and first > 0:
-        found.insert(0, (_with_groups(shape, first), 0))
-    often = found[:1] * (_OFTEN * len(found)) + found[1:]
+        ways.insert(0, (_with_groups(shape, first), 0))
+    often = ways[:1] * (_OFTEN * len(ways)) + ways[1:]
     return often[int(torch.randint(len(often), ()))]
 
 
@@ -112,7 +112,7 @@ def _with_groups(shape: torch.Size, dim: int) -> torch.Size:
     """All dimensions down to this one merged into one, of slices of the same size, then the dimensions
     within."""
     count = math.prod(shape[: dim + 1])
-    slices = next((one for one in range(KINDS + 1, count) if count % one == 0), count)
+    slices = next((size for size in range(KINDS + 1, count) if count % size == 0), count)
     return torch.Size((slices, count // slices, *shape[dim + 1 :]))
 
 
@@ -127,7 +127,7 @@ def _of_rank(slices: _Slices, rank: int) -> torch.Tensor:
 
 
 def _scale(values: torch.Tensor, slices: _Slices, *, ties: bool) -> None:
-    along = [-1 if one == slices.dim else 1 for one in range(values.dim())]
+    along = [-1 if dim == slices.dim else 1 for dim in range(values.dim())]
     values.mul_(torch.tensor(_SCALES)[slices.rank % KINDS].reshape(along))
     if not ties:
         return

@@ -42,7 +42,7 @@ def need_of(problem: Problem, sizes: Mapping[str, Constant], device: str = "meta
     except Exception:
         return None
     num_bytes = tensor_bytes([*inputs, *outputs, *module.parameters()])
-    widths = tuple(one.shape[-1] for one in tensors_in([*inputs, *outputs]) if one.dim() > 1)
+    widths = tuple(tensor.shape[-1] for tensor in tensors_in([*inputs, *outputs]) if tensor.dim() > 1)
     return Need(num_bytes, sum(work.num_operations for work in counter.works), widths)
 
 

@@ -57,7 +57,7 @@ class DrawnOnTheHost(TorchFunctionMode):
         """Every call of torch's, on the host where it is given a generator of the host's."""
         kwargs = kwargs or {}
         has_own = any(
-            isinstance(one, torch.Generator) and one.device.type == "cpu" for one in kwargs.values()
+            isinstance(value, torch.Generator) and value.device.type == "cpu" for value in kwargs.values()
         )
         if not has_own or "device" in kwargs or self._device == "meta":  # a shape is all that `meta` draws
             return function(*args, **kwargs)
@@ -76,7 +76,7 @@ def _host_for(value: Any) -> Any:
 
 
 def _shapes_in(inputs: list[Any]) -> list[torch.Size]:
-    return [one.shape for one in tensors_in(inputs)]
+    return [tensor.shape for tensor in tensors_in(inputs)]
 
 
 def _filled(first: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -106,7 +106,7 @@ class ProblemModule:
 
     @property
     def gradients(self) -> Wanted:
-        """What a pass computes gradients of; see `gradients.py`."""
+        """Return the tensors that a pass computes gradients of; see `gradients.py`."""
         return resolve(self._wanted, self._names["Model"], self._id) if self._wanted else ()
 
     def arguments(self) -> list[Any]:
@@ -144,7 +144,7 @@ class ProblemModule:
             return inputs
         first = self._seeded(CONSTRUCTION_SEED)
         values = iter(tensors_in(self._seeded(seed)))  # last, as hostile numbers go on from its state
-        return map_tensors(first, lambda one: _filled(one, next(values, one)))
+        return map_tensors(first, lambda tensor: _filled(tensor, next(values, tensor)))
 
     def _seeded(self, seed: int) -> list[Any]:
         seed_torch(seed, self._device)
@@ -159,7 +159,7 @@ class ProblemModule:
                 module = self._construct(self.arguments(), None)
                 with self._blaming("the Model of {} fails on its own inputs"):
                     leaves = flatten(module(*copy.deepcopy(inputs)))[1]
-            self._forms = [(one.shape, one.dtype) for one in leaves if is_differentiable(one)]
+            self._forms = [(leaf.shape, leaf.dtype) for leaf in leaves if is_differentiable(leaf)]
         return self._forms
 
     def construct(self, arguments: list[Any], varied: VariedConstants | None = None) -> Any:
@@ -190,14 +190,14 @@ class ProblemModule:
 
     @contextlib.contextmanager
     def _blaming(self, fault: str) -> Iterator[None]:
-        """What fails is the problem's fault, unless a GPU's memory is full."""
+        """Blame the problem for a failure, unless a GPU's memory is full."""
         try:
             yield
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
-            told = f"{type(error).__name__}: {first_line(error)}"
-            raise NotAProblem(f"{fault.format(self._id)}: {told}") from error
+            text = f"{type(error).__name__}: {first_line(error)}"
+            raise NotAProblem(f"{fault.format(self._id)}: {text}") from error
 
     def _place(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):

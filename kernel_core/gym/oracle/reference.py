@@ -40,7 +40,7 @@ _ASSERTING = frozenset(
 
 _FEW_DRAWS, _MANY_DRAWS = 2, 16
 _TRAITS: OrderedDict[str, tuple[bool, bool]] = OrderedDict()
-"""Whether a problem has products on float32 values, and values in half precision, by its key."""
+"""True if a problem has products on float32 values, and if it has values in half precision, by its key."""
 _MOST_TRAITS = 1 << 14
 _BOTH_STRAY = 1.25
 """Allowances are four errors of the reference's or more; its own values stray by one."""
@@ -73,7 +73,7 @@ class Reference:
         """The positions of the input tensors that a candidate may leave with any contents."""
         self._program = ProblemModule(self.source, problem.id, problem.precision, device)
         self.gradients = self._program.gradients
-        """What a pass computes gradients of, beside the outputs; see `gradients.py`."""
+        """The tensors that a pass computes gradients of, beside the outputs; see `gradients.py`."""
         with own_seeds(device):
             seed_torch(CONSTRUCTION_SEED, device)
             self.arguments = self._program.arguments()
@@ -117,8 +117,8 @@ class Reference:
             return len(self._what_draws_keep())
 
     def is_safe_with(self, draw: Draw) -> bool:
-        """Whether operators of torch's can be given such inputs. Those that assert something of theirs end
-        the process where that is a GPU's; on a processor they raise, so one is asked, at small sizes."""
+        """Return True if operators of torch's can be given such inputs. Those that assert something of theirs
+        end the process where that is a GPU's; on a processor they raise, so one is asked, at small sizes."""
         if self.device == "cpu" or draw == "own" or not self._asserts:
             return True
         if self._small is None:
@@ -142,37 +142,41 @@ class Reference:
         another. The fewer numbers there are, the more draws it takes."""
         if self._kept is None:
             inputs = self._program.drawn(CONSTRUCTION_SEED)
-            said, names = declared(self.source), inspect.signature(self.module.forward).parameters
+            declared_kinds, names = declared(self.source), inspect.signature(self.module.forward).parameters
             known = [
-                said.get(name) for name, value in zip(names, inputs, strict=False) for _ in floating_in(value)
+                declared_kinds.get(name)
+                for name, value in zip(names, inputs, strict=False)
+                for _ in floating_in(value)
             ]
             looks = [look_at_all(inputs)]
             del inputs
-            count = _MANY_DRAWS if any(one.numel < ENOUGH for one in looks[0]) else _FEW_DRAWS
+            count = _MANY_DRAWS if any(look.numel < ENOUGH for look in looks[0]) else _FEW_DRAWS
             looks += [look_at_all(self._program.drawn(CONSTRUCTION_SEED + n)) for n in range(1, count)]
-            found = map(in_common, zip(*looks, strict=True))
-            self._kept = tuple(one or other for one, other in itertools.zip_longest(known, found) if other)
+            common = map(in_common, zip(*looks, strict=True))
+            self._kept = tuple(
+                known_kind or other for known_kind, other in itertools.zip_longest(known, common) if other
+            )
         return self._kept
 
     @property
     def takes_any_size(self) -> bool:
-        """Whether the problem says of all its inputs that they may be numbers of any size."""
+        """True if the problem says of all its inputs that they may be numbers of any size."""
         with own_seeds(self.device):
-            return all(one.is_any for one in self._what_draws_keep())
+            return all(kind.is_any for kind in self._what_draws_keep())
 
     @property
     def may_have_tf32_products(self) -> bool:
-        """Whether products may be TF32 and no trial has shown that there are none."""
+        """True if products may be TF32 and no trial has shown that there are none."""
         return self._answers.has_products
 
     @property
     def has_float32_products(self) -> bool:
-        """Whether the module multiplies matrices of float32 values; true before a trial of the problem."""
+        """True if the module multiplies matrices of float32 values; true before a trial of the problem."""
         return _TRAITS.get(self.key, (True, False))[0]
 
     @property
     def is_in_half(self) -> bool:
-        """Whether half precision or shorter is native to it: it has such values, and no float32 products."""
+        """True if half precision or shorter is native to it: it has such values, and no float32 products."""
         has_products, has_half = _TRAITS.get(self.key, (True, False))
         return has_half and not has_products
 
@@ -226,15 +230,15 @@ class Reference:
             return exact
         others = self.trial(trial.seed, draw).expected
         pairs = list(zip(exact.expected, others, strict=True))
-        if any(one.shape != other.shape for one, other in pairs):
+        if any(leaf.shape != other.shape for leaf, other in pairs):
             return exact  # the shapes follow from the values, which such inputs do not have
         return replace(
-            exact, expected=tuple(one.allowing(loose=one.value != other.value) for one, other in pairs)
+            exact, expected=tuple(leaf.allowing(loose=leaf.value != other.value) for leaf, other in pairs)
         )
 
     @property
     def returns_nothing(self) -> bool:
-        """Whether a pass returns None, so that the outputs are what it leaves in its inputs."""
+        """True if a pass returns None, so that the outputs are what it leaves in its inputs."""
         return self._answers.returns_nothing
 
     @property
@@ -271,8 +275,8 @@ class Reference:
                 )
             if known:
                 changed = any(
-                    not same_bytes(one, other)
-                    for one, other in zip(tensors_in(inputs), tensors_in(known), strict=True)
+                    not same_bytes(tensor, other)
+                    for tensor, other in zip(tensors_in(inputs), tensors_in(known), strict=True)
                 )
             else:
                 # Torch reports changes of large inputs; smaller ones are compared with a copy.
@@ -283,7 +287,7 @@ class Reference:
             is_fit, true = True, plain
             if not exact:
                 expected = tuple(
-                    replace(one, is_field=self._is_field) for one in self._answers.plainly(plain)
+                    replace(leaf, is_field=self._is_field) for leaf in self._answers.plainly(plain)
                 )
             elif tensor_bytes([*pristine, *plain]) > LARGE_BYTES:
                 expected, is_fit = self._answers.expected_by_a_part(wide, pristine, seed, plain)
@@ -306,8 +310,8 @@ class Reference:
             if known.changes_inputs:
                 inputs = self.draw(seed, known.draw)
         expected = tuple(
-            replace(one, tolerance=other.rounding(_BOTH_STRAY), is_field=self._is_field)
-            for one, other in zip(self._answers.plainly(plain), known.expected, strict=True)
+            replace(leaf, tolerance=other.rounding(_BOTH_STRAY), is_field=self._is_field)
+            for leaf, other in zip(self._answers.plainly(plain), known.expected, strict=True)
         )
         return Trial(known.draw, seed, inputs, nesting, expected, left, False, known.is_usual)
 
@@ -316,15 +320,15 @@ class Reference:
         with own_seeds(self.device):
             first, second = (self._program.drawn(CONSTRUCTION_SEED + number) for number in range(2))
             base = self._answers.now(copy.deepcopy(first), CONSTRUCTION_SEED)
-            found = []
+            places = []
             for index, value in enumerate(first):
                 if not isinstance(value, torch.Tensor):
                     continue
                 changed = copy.deepcopy([*first[:index], second[index], *first[index + 1 :]])
                 leaves = self._answers.now(changed, CONSTRUCTION_SEED)
                 if any(not torch.equal(a, b) for a, b in zip(base, leaves, strict=False)):
-                    found.append(index)
-        return tuple(found)
+                    places.append(index)
+        return tuple(places)
 
     def _is_usual(self, leaves: list[Any]) -> bool:
         """See `Trial`. A mask makes infinities for all inputs."""

@@ -38,7 +38,7 @@ from kernel_core.gym.numerics.random_rounding import Forward, spread_of_strays
 from kernel_core.gym.oracle.trial import tensor_bytes
 
 IsEnough = Callable[[Sequence[Expected]], bool]
-"""Whether outputs pass with what is expected now, so that no more need be found out."""
+"""True if outputs pass with what is expected now, so that no more need be measured."""
 LARGE_BYTES = 4 << 30
 """For larger inputs and outputs only a part is computed in float64, which takes many times as much memory."""
 _MOST_STRAYING_BYTES = {"cuda": 1 << 30, "cpu": 1 << 25}
@@ -67,18 +67,18 @@ class ReferenceOutputs:
         self.weight_bytes = tensor_bytes([*module.parameters(), *module.buffers()])
         self._can_widen = True
         self.has_products = tf32
-        """Whether the module may have TF32 products."""
+        """True if the module may have TF32 products."""
         self.float32_products: bool | None = None
-        """Whether it multiplies matrices of float32 values; None before the first pass."""
+        """True if it multiplies matrices of float32 values; None before the first pass."""
         self.has_half = False
-        """Whether some input, output or weight is in half precision or shorter."""
+        """True if some input, output or weight is in half precision or shorter."""
         self._switches = SHIPPED if as_shipped else (False, False)
         self.returns_nothing = False
-        """Whether the last pass returned None: its outputs are then the tensors of its inputs."""
+        """True if the last pass returned None: its outputs are then the tensors of its inputs."""
         self._drew = False
-        """Whether the last pass drew random numbers from the global generators."""
+        """True if the last pass drew random numbers from the global generators."""
         self.is_defined = True
-        """Whether the answers of `plain` follow from the last inputs: see `ConversionsSeen`."""
+        """True if the answers of `plain` follow from the last inputs: see `ConversionsSeen`."""
 
     def plain(self, inputs: list[Any], seed: int) -> tuple[Any, list[Any]]:
         """Nesting and leaves, by the module's own arithmetic."""
@@ -86,21 +86,21 @@ class ReferenceOutputs:
         is_new = self.float32_products is None
         looking = products if self.has_products or is_new else contextlib.nullcontext()
         with switched(self._switches), self._weighing(), looking, conversions:
-            found = flatten(self._forward(self._module, inputs, seed))
+            answer = flatten(self._forward(self._module, inputs, seed))
         self.has_products &= products.are_there
         if is_new:
             self.float32_products = products.on_float32
             weights = [*self._module.parameters(), *self._module.buffers()]
-            self.has_half = any(map(_is_half, [*tensors_in(inputs), *tensors_in(found[1]), *weights]))
+            self.has_half = any(map(_is_half, [*tensors_in(inputs), *tensors_in(answer[1]), *weights]))
         self.is_defined = conversions.are_defined
-        return found
+        return answer
 
     def refuse_random(self, inputs: list[Any], seed: int) -> None:
         """Raise `NotAProblem` if the last pass drew numbers, and passes under two seeds differ."""
         if not self._drew:
             return
         first, second = (self.now(copy.deepcopy(inputs), seed + number) for number in range(2))
-        if any(not _agree(one, other) for one, other in zip(first, second, strict=True)):
+        if any(not _agree(left, other) for left, other in zip(first, second, strict=True)):
             raise NotAProblem(
                 f"the reference of {self._problem_id} draws random numbers in forward, so its outputs differ "
                 "from pass to pass; take the numbers as inputs, or draw with a generator that forward seeds"
@@ -167,24 +167,26 @@ class ReferenceOutputs:
         expected = self._all_expected(plain, plain, tf32)
         part = self._first_rows(inputs, plain)
         first = self.plain(copy.deepcopy(part), seed)[1] if part else []
-        if part and all(_agree(leaf, one[: len(part[0])]) for leaf, one in zip(first, plain, strict=True)):
+        if part and all(
+            _agree(leaf, part_of_all[: len(part[0])]) for leaf, part_of_all in zip(first, plain, strict=True)
+        ):
             exact = self.exact(wide, part, seed, first)
             measured = self._all_expected(first, exact, None, part)
             expected = tuple(
-                replace(one, tolerance=_wider(one.rounding(), other.rounding()))
-                for one, other in zip(expected, measured, strict=True)
+                replace(leaf, tolerance=_wider(leaf.rounding(), other.rounding()))
+                for leaf, other in zip(expected, measured, strict=True)
             )
         return expected, tf32 is None or each_passes(with_room(tf32, plain), expected)
 
     @staticmethod
     def _first_rows(inputs: list[Any], plain: list[Any]) -> list[Any]:
         """As many first rows of all inputs as fit beside float64; none where not all have the same rows."""
-        tensors = [one for one in inputs if isinstance(one, torch.Tensor)]
-        shapes = [tuple(one.shape) for one in (*tensors, *plain)]
+        tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+        shapes = [tuple(tensor.shape) for tensor in (*tensors, *plain)]
         if len(tensors) != len(inputs) or len({shape[:1] for shape in shapes}) != 1 or not shapes[0]:
             return []
         rows = max(1, shapes[0][0] * LARGE_BYTES // (2 * tensor_bytes([*inputs, *plain])))
-        return [one[:rows] for one in tensors]
+        return [tensor[:rows] for tensor in tensors]
 
     def plainly(self, plain: list[Any]) -> tuple[Expected, ...]:
         """The plain answer is expected, and nothing is allowed beyond tolerances."""
@@ -196,27 +198,29 @@ class ReferenceOutputs:
         """The expected outputs, with what is allowed at each value because its last bits decide it: see
         `random_rounding.py`. With TF32 products only a part of what these come to is allowed, where that is
         no more than is allowed by size. Otherwise products in bfloat16 would pass."""
-        values = [one.value for one in expected]
+        values = [leaf.value for leaf in expected]
         if not self._can_stray([*inputs, *values]):
             return tuple(expected)
         forward = self._exactly(self.double(), seed, values)
-        tf32 = self.has_products and any(one.dtype == "float32" for one in expected)
+        tf32 = self.has_products and any(leaf.dtype == "float32" for leaf in expected)
         allowed = tuple(expected)
         bends = isinstance(self._module, Differentiated)
         for spreads in spread_of_strays(forward, inputs, seed, tf32=tf32, at_bends=bends):
             if tf32:
                 spreads = [
-                    torch.where(one > most_by_size(value, typical_size(value)), one, _SMALL_SHARE * one)
-                    for one, value in zip(spreads, values, strict=True)
+                    torch.where(
+                        spread > most_by_size(value, typical_size(value)), spread, _SMALL_SHARE * spread
+                    )
+                    for spread, value in zip(spreads, values, strict=True)
                 ]
             pairs = zip(expected, spreads, strict=True)
-            allowed = tuple(one.allowing(spread=spread) for one, spread in pairs)
+            allowed = tuple(leaf.allowing(spread=spread) for leaf, spread in pairs)
             if is_enough(allowed):
                 break
         return allowed
 
     def _can_stray(self, values: list[Any]) -> bool:
-        """Whether there is memory, and time, for passes over these inputs and outputs that stray."""
+        """Return True if there is memory, and time, for passes over these inputs and outputs that stray."""
         num_bytes = self.weight_bytes + tensor_bytes(values)
         return self._can_widen and num_bytes <= _MOST_STRAYING_BYTES[self._device]
 
@@ -236,7 +240,9 @@ class ReferenceOutputs:
             return None
         # Recurrent cells of a library are no products by name.
         self.has_products = products.are_there or any(
-            not torch.equal(one, other) for one, other in zip(plain, leaves, strict=True) if _is_single(one)
+            not torch.equal(leaf, other)
+            for leaf, other in zip(plain, leaves, strict=True)
+            if _is_single(leaf)
         )
         return leaves if self.has_products else None
 
@@ -246,23 +252,23 @@ class ReferenceOutputs:
         """The expected outputs with their ambiguous integers and booleans."""
         if not any(map(is_discrete, plain)):
             return expected
-        values = [one.value for one in expected]
-        found = [computable(one) != other for one, other in zip(plain, values, strict=True)]
+        values = [leaf.value for leaf in expected]
+        undecided = [computable(value) != other for value, other in zip(plain, values, strict=True)]
         choices: list[Choice | None] = [None] * len(plain)
         if self._can_stray([*inputs, *plain]):
-            forwards = self._exactly(wide, seed, plain), lambda one: self.now(copy.deepcopy(one), seed)
-            choices = look_for_undecided(found, *forwards, inputs, plain, seed, tf32=self.has_products)
+            forwards = self._exactly(wide, seed, plain), lambda values: self.now(copy.deepcopy(values), seed)
+            choices = look_for_undecided(undecided, *forwards, inputs, plain, seed, tf32=self.has_products)
         return tuple(
-            replace(one, tolerance=Undecided(mask, choice)) if is_discrete(leaf) else one
-            for one, mask, choice, leaf in zip(expected, found, choices, plain, strict=True)
+            replace(leaf_expected, tolerance=Undecided(mask, choice)) if is_discrete(leaf) else leaf_expected
+            for leaf_expected, mask, choice, leaf in zip(expected, undecided, choices, plain, strict=True)
         )
 
     def _all_expected(
         self, plain: list[Any], exact: list[Any], tf32: list[Any] | None, inputs: Sequence[Any] = ()
     ) -> tuple[Expected, ...]:
         others = tf32 if tf32 is not None else [None] * len(plain)
-        most = max((one.numel() for one in tensors_in(inputs)), default=0)
-        return tuple(self._expected(*one, most) for one in zip(plain, exact, others, strict=True))
+        most = max((tensor.numel() for tensor in tensors_in(inputs)), default=0)
+        return tuple(self._expected(*triple, most) for triple in zip(plain, exact, others, strict=True))
 
     def _expected(self, plain: Any, exact: Any, tf32: Any, num_inputs: int) -> Expected:
         if not isinstance(plain, torch.Tensor):
@@ -300,8 +306,8 @@ class ReferenceOutputs:
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
-            told = f"fails on its own inputs: {type(error).__name__}: {first_line(error)}"
-            raise NotAProblem(f"the reference of {self._problem_id} {told}") from error
+            fault = f"fails on its own inputs: {type(error).__name__}: {first_line(error)}"
+            raise NotAProblem(f"the reference of {self._problem_id} {fault}") from error
 
     @contextlib.contextmanager
     def _weighing(self) -> Iterator[None]:
@@ -319,18 +325,19 @@ def _to_double(value: torch.Tensor) -> torch.Tensor:
     return value.to(torch.complex128 if value.is_complex() else wide, copy=True)
 
 
-def _wider(one: Rounding, other: Rounding) -> Rounding:
+def _wider(rounding: Rounding, other: Rounding) -> Rounding:
     def widest(*tables: torch.Tensor | float) -> torch.Tensor | float:
         known = [table for table in tables if isinstance(table, torch.Tensor)]
         return functools.reduce(torch.maximum, known) if known else 0.0
 
-    strict = widest(one.strict_by_size, other.strict_by_size)
-    return Rounding(widest(one.by_size, other.by_size), strict_by_size=strict)
+    strict = widest(rounding.strict_by_size, other.strict_by_size)
+    return Rounding(widest(rounding.by_size, other.by_size), strict_by_size=strict)
 
 
 def _are_alike(leaves: list[Any], plain: list[Any]) -> bool:
-    """Whether outputs have the same shapes. Rounding may decide these, such as a number of elements."""
-    shapes, others = ([getattr(one, "shape", None) for one in part] for part in (leaves, plain))
+    """Return True if outputs have the same shapes. Rounding may decide these, such as a number of
+    elements."""
+    shapes, others = ([getattr(leaf, "shape", None) for leaf in part] for part in (leaves, plain))
     return shapes == others
 
 

@@ -54,7 +54,7 @@ class Floors(NamedTuple):
     enough: int = 1
     """At so many times the bytes that were wanted no lower floors are tried."""
     is_alone: bool = False
-    """Whether the next floors begin with the problem's own sizes again."""
+    """True if the next floors begin with the problem's own sizes again."""
 
 
 class Scale(NamedTuple):
@@ -89,9 +89,9 @@ def with_small_sizes(problem: Problem, scale: Scale = USUAL) -> Problem:
     """The problem with sizes for a CPU, if it names none itself. See the module's text."""
     if problem.cpu_constants or not _whole_numbers(with_members(problem)):
         return problem
-    sized, found = _found(problem.source, problem.precision, scale)
+    sized, sizes = _found(problem.source, problem.precision, scale)
     whole = _whole_numbers(sized)
-    changed = {name: value for name, value in found.items() if value != whole[name]}
+    changed = {name: value for name, value in sizes.items() if value != whole[name]}
     if not changed:
         return problem
     return problem.model_copy(update={"constants": dict(sized.constants), "cpu_constants": changed})
@@ -150,11 +150,11 @@ def _found(source: str, precision: Precision, scale: Scale) -> tuple[Problem, di
     with_tuples = with_members(problem)
     whole = _whole_numbers(problem)
     if (need := _need(problem, {})) is not None:
-        found, now = _divided_down(problem, whole, need, scale)
+        sizes, now = _divided_down(problem, whole, need, scale)
         if now.num_bytes > max(_STILL_LARGE, scale.floors[0].enough) * scale.most_bytes:
             problem = with_tuples
-            found, _ = _divided_down(problem, _whole_numbers(problem), need, scale)
-        return problem, found
+            sizes, _ = _divided_down(problem, _whole_numbers(problem), need, scale)
+        return problem, sizes
     for tried in (problem, with_tuples):
         if grown := _grown(tried, scale):
             return tried, grown
@@ -164,20 +164,20 @@ def _found(source: str, precision: Precision, scale: Scale) -> tuple[Problem, di
 def _grown(problem: Problem, scale: Scale) -> dict[str, int] | None:
     """The largest sizes of so many bytes at most, or else the smallest that run, each halved down to a limit;
     None where none run. Up to a floor several times as much is taken."""
-    whole, found = _whole_numbers(problem), None
+    whole, largest = _whole_numbers(problem), None
     for limit in _LIMITS:
         times = _STILL_LARGE if limit <= scale.floor_with_data else 1
         sizes = {name: _halved_to(limit, value) for name, value in whole.items()}
-        most_sizes = _MOST_WITH_DATA if found is None else scale.most_with_data
+        most_sizes = _MOST_WITH_DATA if largest is None else scale.most_with_data
         if math.prod(sizes.values()) > times * most_sizes:
             break
         need = _need(problem, sizes, "cpu")
-        if need is not None and need.num_bytes > times * scale.most_bytes and found is not None:
+        if need is not None and need.num_bytes > times * scale.most_bytes and largest is not None:
             break
-        found = sizes if need is not None else found
+        largest = sizes if need is not None else largest
         if sizes == whole:
             break
-    return found
+    return largest
 
 
 def _halved_to(limit: int, value: int) -> int:

@@ -35,29 +35,29 @@ class Trial:
 
     @property
     def changes_inputs(self) -> bool:
-        """Whether the reference itself writes to its inputs."""
+        """True if the reference itself writes to its inputs."""
         return bool(self.left)
 
     @property
     def num_bytes(self) -> int:
         """Bytes of the tensors that are kept."""
-        return tensor_bytes([*self.inputs, *(one.value for one in (*self.expected, *self.left))])
+        return tensor_bytes([*self.inputs, *(leaf.value for leaf in (*self.expected, *self.left))])
 
     @property
     def has_values(self) -> bool:
-        """Whether the expected outputs were kept."""
-        return not any(one.value.is_meta for one in self.expected)
+        """True if the expected outputs were kept."""
+        return not any(leaf.value.is_meta for leaf in self.expected)
 
 
 def loose(trial: Trial) -> Trial:
     """The trial with as much allowed everywhere as ever is."""
-    return replace(trial, expected=tuple(one.allowing(loose=True) for one in trial.expected))
+    return replace(trial, expected=tuple(leaf.allowing(loose=True) for leaf in trial.expected))
 
 
 def outline(trial: Trial) -> Trial:
     """The trial without its numbers: what shapes and types there are, and how large it is."""
     expected, left = (
-        tuple(replace(one, value=one.value.to("meta"), tolerance=one.rounding()) for one in part)
+        tuple(replace(leaf, value=leaf.value.to("meta"), tolerance=leaf.rounding()) for leaf in part)
         for part in (trial.expected, trial.left)
     )
     inputs = [map_tensors(value, lambda tensor: tensor.to("meta")) for value in trial.inputs]
@@ -70,7 +70,7 @@ def tensor_bytes(values: Sequence[Any]) -> int:
 
 
 def is_finite(leaf: Any) -> bool:
-    """Whether an output has no infinity and no NaN; whole numbers have none."""
+    """Return True if an output has no infinity and no NaN; whole numbers have none."""
     if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point() or not leaf.numel():
         return True
     wide = leaf if leaf.element_size() > 1 else leaf.float()  # torch finds no ends of 8-bit floats

@@ -246,7 +246,7 @@ class _ForkRoot:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """True if it still runs."""
         return self._process.poll() is None
 
     def new_channel(self, place: int) -> socket.socket:

@@ -71,7 +71,7 @@ class Leases:
         with self._changed:
             while place in self._places:
                 suiting = (lease for lease in self._waiting if self._suits(lease, place))
-                lease = min(suiting, key=lambda one: self._strangeness(one, place), default=None)
+                lease = min(suiting, key=lambda idle: self._strangeness(idle, place), default=None)
                 if lease is not None:
                     self._waiting.remove(lease)
                     self._held.add(lease)

@@ -103,9 +103,9 @@ class PooledGym:
         distinct = dict(zip(keys, requests, strict=True))
         known: dict[str, Evaluation | DojoError] = {}
         for key, request in distinct.items():
-            found = None if request.rejudge else self._cache.get(key)
-            if found is not None:
-                known[key] = found
+            cached = None if request.rejudge else self._cache.get(key)
+            if cached is not None:
+                known[key] = cached
         todo = [(key, request) for key, request in distinct.items() if key not in known]
         counts = {key: keys.count(key) for key in distinct} if len(distinct) < len(keys) else {}
         done = sum(counts.get(key, 1) for key in known)
@@ -199,7 +199,7 @@ class PooledGym:
         """The error for requests when no judge is left."""
         if self._closed and not self._taken_out:
             return GymUnavailable("this gym was closed; open another")
-        reasons = "; ".join(f"{one.place}: {one.reason}" for one in self._taken_out)
+        reasons = "; ".join(f"{loss.place}: {loss.reason}" for loss in self._taken_out)
         return GymUnavailable(f"no judge is left ({reasons or 'no node has what a judge needs'})")
 
     # Work -----------------------------------------------------------------------------------------

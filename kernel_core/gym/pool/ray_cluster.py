@@ -90,7 +90,9 @@ class RayCluster:
             self._pool.refuse(host, host.name, str(error))
             return
         names = [name] if host.num_places == 1 else [f"{name}, judge {i}" for i in range(host.num_places)]
-        places = [JudgeSlot(host, index, one, self._config, trusted=False) for index, one in enumerate(names)]
+        places = [
+            JudgeSlot(host, index, name, self._config, trusted=False) for index, name in enumerate(names)
+        ]
         self._pool.arrive(host, places)
 
 

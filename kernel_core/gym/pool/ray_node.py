@@ -116,10 +116,10 @@ class RayHost:
             if self._actor is None:
                 self._introduced()
             actor = self._actor
-        found = self.call(actor, "connect", place, patience_s=_START_TIMEOUT_S)
-        if "unavailable" in found:
-            raise GymUnavailable(found["unavailable"])
-        return _RayLine(self, actor, found["line"])
+        connected = self.call(actor, "connect", place, patience_s=_START_TIMEOUT_S)
+        if "unavailable" in connected:
+            raise GymUnavailable(connected["unavailable"])
+        return _RayLine(self, actor, connected["line"])
 
     def end_judge(self, place: int) -> None:
         """See `Host`."""
@@ -201,8 +201,8 @@ class _RayLine:
         )
         if "lost" in answer:
             raise JudgeLost(answer["lost"])
-        found: dict[str, Any] = answer["answer"]
-        return found
+        payload: dict[str, Any] = answer["answer"]
+        return payload
 
     def hang_up(self) -> None:
         """See `Line`."""

@@ -42,12 +42,12 @@ class SampledGym:
         self, requests: Sequence[JudgeRequest], progress: Progress = silent
     ) -> list[Evaluation | NotJudged]:
         """See `Gym`."""
-        in_full = [one.timing or self._is_of_share(one) for one in requests]
+        in_full = [request.timing or self._is_of_share(request) for request in requests]
         asked = [
-            one if full else one.model_copy(update={"fast": True})
-            for one, full in zip(requests, in_full, strict=True)
+            request if full else request.model_copy(update={"fast": True})
+            for request, full in zip(requests, in_full, strict=True)
         ]
-        again = [number for number, one in enumerate(asked) if not (one.timing or one.fast)]
+        again = [number for number, request in enumerate(asked) if not (request.timing or request.fast)]
         also = [asked[number].model_copy(update={"fast": True}) for number in again]
         evaluations = self._gym.judge([*asked, *also], progress)
         pairs = zip((evaluations[number] for number in again), evaluations[len(asked) :], strict=True)
@@ -64,13 +64,13 @@ class SampledGym:
         """The other gym is closed by its owner."""
 
     def take_compared(self) -> Compared:
-        """What was compared since this was asked last."""
+        """Return the comparisons since the last call."""
         with self._lock:
             taken, self._compared = self._compared, Compared()
         return taken
 
     def _is_of_share(self, request: JudgeRequest) -> bool:
-        """Whether the request is judged in full; one without a candidate costs nothing."""
+        """Return True if the request is judged in full; one without a candidate costs nothing."""
         if not isinstance(request.candidate, Candidate):
             return False
         drawn = derive_seed(request.seed or 0, request.problem.sha256, request.candidate.sha256)

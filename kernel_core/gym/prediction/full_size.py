@@ -6,11 +6,12 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from kernel_core.gym.channel.loop_coverage import Turns, turns_of
 from kernel_core.gym.channel.messages import Failure, Kernel, Launch, Rehearsed, RehearsedPass
 from kernel_core.gym.channel.shared_arena import lay_out, like_these, slots_to_json
 from kernel_core.gym.channel.torch_ops import only_moves
@@ -53,6 +54,7 @@ class Rehearsal:
     kernels: tuple[Kernel, ...] = ()
     distinct: tuple[Launch, ...] = ()
     """The launches that differ."""
+    turns: Turns = field(default_factory=dict)
 
 
 def rehearse(case: Case, reference: Reference, workers: Workers) -> Rehearsal | None:
@@ -62,7 +64,12 @@ def rehearse(case: Case, reference: Reference, workers: Workers) -> Rehearsal | 
     if isinstance(rehearsed, str):
         case.note("not_rehearsed", f"{rehearsed[:150]}; {_NO_DOUBT}")
         return None
-    kernels, (control, own) = rehearsed.kernels, rehearsed.passes
+    for failure in rehearsed.passes:
+        if isinstance(failure, Failure):
+            case.note("not_rehearsed", f"{describe(failure)[:150]}; {_NO_DOUBT}")
+            return None
+    control, own = (tried for tried in rehearsed.passes if isinstance(tried, RehearsedPass))
+    kernels = rehearsed.kernels
     if Counter(_launches(kernels, control)) != _launched(case):
         case.note("not_rehearsed", f"without data, its host code launches otherwise; {_NO_DOUBT}")
         return None
@@ -75,6 +82,7 @@ def rehearse(case: Case, reference: Reference, workers: Workers) -> Rehearsal | 
         other_kernels=tuple(sorted({name for name, _ in own_programs.keys() - programs.keys()})),
         kernels=kernels,
         distinct=own.distinct,
+        turns=turns_of(own.turns, kernels, own.distinct),
     )
 
 
@@ -98,11 +106,11 @@ def run_without_data(
 
 def num_programs(kernels: Sequence[Kernel], some: RehearsedPass) -> dict[KernelLine, int]:
     """The number of programs in the largest launch, by kernel."""
-    found: dict[KernelLine, int] = {}
-    for one in some.distinct:
-        kernel = (kernels[one.launch].name, kernels[one.launch].line)
-        found[kernel] = max(math.prod(one.grid), found.get(kernel, 0))
-    return found
+    most: dict[KernelLine, int] = {}
+    for launch in some.distinct:
+        kernel = (kernels[launch.launch].name, kernels[launch.launch].line)
+        most[kernel] = max(math.prod(launch.grid), most.get(kernel, 0))
+    return most
 
 
 def check_at_own_sizes(case: Case, rehearsal: Rehearsal, eager: EagerTraffic, gpu: str) -> None:
@@ -154,7 +162,7 @@ def works_at_own_sizes(
 
 def ran_as(case: Case) -> list[tuple[str, int]]:
     """Each launch's kernel and number of programs at the run sizes."""
-    return [(case.kernels[one.launch].name, math.prod(one.grid)) for one in case.launches]
+    return [(case.kernels[launch.launch].name, math.prod(launch.grid)) for launch in case.launches]
 
 
 def _of_library(works: Sequence[Work]) -> list[Work]:
@@ -211,11 +219,11 @@ def _describe_size(reference: Reference, source: str) -> dict[str, Any]:
 
 
 def _launched(case: Case) -> Counter[tuple[str, tuple[int, ...]]]:
-    return Counter((case.kernels[one.launch].name, one.grid) for one in case.launches)
+    return Counter((case.kernels[launch.launch].name, launch.grid) for launch in case.launches)
 
 
 def _launches(kernels: Sequence[Kernel], some: RehearsedPass) -> list[tuple[str, tuple[int, ...]]]:
-    named = [(kernels[one.launch].name, one.grid) for one in some.distinct]
+    named = [(kernels[launch.launch].name, launch.grid) for launch in some.distinct]
     return [named[place] for place in some.launches]
 
 

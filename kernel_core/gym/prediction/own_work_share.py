@@ -50,6 +50,6 @@ def _slowest_kernel(works: Sequence[DeviceWork]) -> KernelUse | None:
     total_ms = sum(work.device_ms for work in works)
     if not times or not total_ms:
         return None
-    name = max(times, key=lambda one: times[one])
-    _, use = max((one for one in own if one[0].name == name), key=lambda one: one[0].device_ms)
+    name = max(times, key=lambda operator: times[operator])
+    _, use = max((pair for pair in own if pair[0].name == name), key=lambda pair: pair[0].device_ms)
     return KernelUse(name=name, time_share=times[name] / total_ms, **use.model_dump())

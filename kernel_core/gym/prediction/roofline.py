@@ -97,8 +97,8 @@ def as_much_as_all(work: Work, eager: EagerTraffic) -> Work:
     if not work.is_unknown:
         return work
     whole: Counter[str] = Counter()
-    for one in eager.works:
-        whole.update(one.operations)
+    for counted in eager.works:
+        whole.update(counted.operations)
     return replace(work, operations=dict(whole))
 
 

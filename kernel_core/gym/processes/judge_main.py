@@ -109,7 +109,7 @@ def live_on_gpu(channels: socket.socket, index: int) -> None:
             if judge is None:
                 config = GymConfig.model_validate(hello["config"])
                 folder = stack.enter_context(_folder(hello["base"]))
-                workers = CudaWorkers(config, [ForkServer(one) for one in fork_servers], folder)
+                workers = CudaWorkers(config, [ForkServer(fd) for fd in fork_servers], folder)
                 shelf = Store(f"{hello['base']}/{_BUILDS}")
                 builder = Builder(builders, folder, gpu_architecture(), shelf)
                 judge = CudaJudge(config, workers, builder, Store(hello["store"]) if hello["store"] else None)

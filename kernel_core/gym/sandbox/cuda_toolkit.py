@@ -9,8 +9,8 @@ from pathlib import Path
 
 def toolkit() -> Path | None:
     """The toolkit's folder; None where it is not installed."""
-    told = (os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH"))
+    folders = (os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH"))
     on_path = shutil.which("nvcc")
-    places = [*(Path(one) for one in told if one), Path("/usr/local/cuda")]
+    places = [*(Path(folder) for folder in folders if folder), Path("/usr/local/cuda")]
     places += [Path(on_path).resolve().parents[1]] if on_path else []
     return next((place for place in places if (place / "bin" / "nvcc").exists()), None)

@@ -135,10 +135,10 @@ def readable_roots() -> tuple[str, ...]:
 
 def _compiler_folders() -> set[Path]:
     """The folders of the C compiler that Triton starts for its launchers, if it is not the system's."""
-    found = (shutil.which(name) for name in (os.environ.get("CC", "cc"), "gcc", "clang"))
+    compilers = (shutil.which(name) for name in (os.environ.get("CC", "cc"), "gcc", "clang"))
     folders = {
         folder
-        for path in found
+        for path in compilers
         if path
         for folder in (Path(path).parents[1], Path(path).resolve().parents[1])
     }

@@ -1,4 +1,4 @@
-"""Which baselines are measured for a problem, and which of them is a speed-up's denominator."""
+"""The baselines that are measured for a problem, and the one that is a speed-up's denominator."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class ReferenceClock:
             if under_way is not None:
                 under_way.result()
         known = [self._baselines.get(reference, kind) for kind in self._kinds(reference)]
-        return [one.row for one in known if one is not None]
+        return [timed.row for timed in known if timed is not None]
 
     def _measure_others(self, reference: Reference, like: Trial, done: Future[None]) -> None:
         try:

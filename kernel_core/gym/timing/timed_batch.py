@@ -108,7 +108,7 @@ def arena_bytes(like: Trial) -> int:
     tensors: list[torch.Tensor] = []
     pack(like.inputs, tensors)
     inputs = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
-    outputs = [(one.shape, DTYPES[one.dtype]) for one in like.expected]
+    outputs = [(leaf.shape, DTYPES[leaf.dtype]) for leaf in like.expected]
     _, place_bytes = lay_out([*inputs, *outputs])
     return place_bytes * max(1, min(_CALLS, _BED_BYTES // place_bytes))
 
@@ -214,7 +214,7 @@ class _Rounds:
         return self._bed.compare(place, self._reference.exactly(trial, is_enough).expected)
 
     def _passes(self, place: int, trial: Trial) -> bool:
-        """Whether one call's outputs are right by the errors that all inputs of the family have."""
+        """Return True if one call's outputs are right by the errors that all inputs of the family have."""
         self.outputs[trial.seed] = self._bed.outputs(place)
         return each_passes(self._bed.values(place), self._reference.with_values(trial).expected)
 
@@ -241,7 +241,7 @@ class _Bed:
         tensors: list[torch.Tensor] = []
         pack(like.inputs, tensors)
         inputs = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
-        outputs = [(one.shape, DTYPES[one.dtype]) for one in like.expected]
+        outputs = [(leaf.shape, DTYPES[leaf.dtype]) for leaf in like.expected]
         _, place_bytes = lay_out([*inputs, *outputs])
         self.num_places = min(_CALLS, arena.num_bytes // place_bytes)
         slots, _ = lay_out([*inputs, *outputs] * self.num_places)
@@ -288,5 +288,5 @@ class _Bed:
 
     def compare(self, place: int, expected: Sequence[Expected]) -> str | None:
         """The fault of one call's outputs."""
-        faults = (compare_values(*one) for one in zip(self.values(place), expected, strict=True))
+        faults = (compare_values(*pair) for pair in zip(self.values(place), expected, strict=True))
         return next((fault for fault in faults if fault is not None), None)

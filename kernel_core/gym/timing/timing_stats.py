@@ -74,7 +74,7 @@ class ReplayTime:
     device_ms: float
     num_works: int
     is_same: bool
-    """Whether its outputs are, bit for bit, those of a timed call on the same inputs."""
+    """True if its outputs are, bit for bit, those of a timed call on the same inputs."""
 
     @property
     def least_ms(self) -> float:
@@ -84,8 +84,8 @@ class ReplayTime:
 
 
 def clocks_agree(clocked: Clocked, overhead_ms: float, num_bytes: int) -> bool:
-    """Whether the judge's clock saw no more than the events say, beside the reference's overhead a call;
-    `num_bytes` are those of a call's inputs and outputs."""
+    """Return True if the judge's clock saw no more than the events say, beside the reference's overhead a
+    call; `num_bytes` are those of a call's inputs and outputs."""
     slack_ms = _SLACK_MS + num_bytes / _KEPT_BYTES_PER_MS
     return _seen_ms(clocked, overhead_ms) <= clocked.claimed_ms * (1 + _DISAGREEMENT) + slack_ms
 
@@ -110,25 +110,25 @@ def settle(
 
 
 def contradicts(clocked: Clocked, replayed: ReplayTime) -> bool:
-    """Whether the replayed trace needs more time than the process claims for the calls."""
+    """Return True if the replayed trace needs more time than the process claims for the calls."""
     return statistics.median(clocked.times_ms) < replayed.least_ms
 
 
 def straddled(timing: Timing, reference: Timing, thresholds: Sequence[float]) -> float | None:
     """The first of some speed-ups that the interval of this one contains, if any."""
     low, high = reference.ci_low_ms / timing.ci_high_ms, reference.ci_high_ms / timing.ci_low_ms
-    return next((one for one in thresholds if low < one < high), None)
+    return next((threshold for threshold in thresholds if low < threshold < high), None)
 
 
 def is_steady(clocked: Clocked) -> bool:
-    """Whether the calls took much the same time, so that nothing came between them."""
+    """Return True if the calls took much the same time, so that nothing came between them."""
     timing = summarize(clocked)
     return _spread_ms(timing) <= max(_STEADY * timing.median_ms, _STEADY_MS)
 
 
-def steadier(one: Clocked, other: Clocked) -> Clocked:
+def steadier(first: Clocked, other: Clocked) -> Clocked:
     """The one of two timings of the same calls that has the narrower interval."""
-    return min(one, other, key=lambda clocked: _spread_ms(summarize(clocked)))
+    return min(first, other, key=lambda clocked: _spread_ms(summarize(clocked)))
 
 
 def _spread_ms(timing: Timing) -> float:

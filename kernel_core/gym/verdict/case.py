@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kernel_core.gym.channel.loop_coverage import Turns
 from kernel_core.gym.channel.messages import Kernel, Launch
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.contract.version import GYM_VERSION
@@ -48,9 +49,9 @@ class Ruling:
     line: int = 0
     findings: list[Finding] = field(default_factory=list)
     ran_out_of_memory: bool = False
-    """Whether the GPU's memory was full, maybe with other processes' data."""
+    """True if the GPU's memory was full, maybe with other processes' data."""
     exceeds_gpu: bool = False
-    """Whether the verdict is that a program takes more than the GPU has."""
+    """True if the verdict is that a program takes more than the GPU has."""
 
     def fail(self, verdict: Verdict, detail: str, line: int = 0, *, exceeds_gpu: bool = False) -> None:
         """The first failure names the verdict. Only a compiler's refusal comes before what happened while a
@@ -85,6 +86,7 @@ class Case(Ruling):
     unmatched: tuple[str, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     launches: tuple[Launch, ...] = ()
+    turns: Turns = field(default_factory=dict)
     recorded: list[Recorded] = field(default_factory=list)
     """The recorded passes; passes with equal work are merged."""
     products: set[str] = field(default_factory=set)
@@ -145,18 +147,18 @@ class Case(Ruling):
         self.verdict, self.detail, self.line, self.exceeds_gpu = None, "", 0, False
         self.findings = [*findings]
         self.trials_passed, self.kernels, self.launches = 0, (), ()
-        self.products, self.tolerances = set(), set()
+        self.products, self.tolerances, self.turns = set(), set(), {}
         self.configuration = configuration
 
     def to_replay(self) -> list[Recorded]:
         """The recorded passes. The last one is of the last trial with the problem's own draws, and it
         counts."""
-        return sorted(self.recorded, key=lambda one: max(one.trials_of("own"), default=-1))
+        return sorted(self.recorded, key=lambda recorded: max(recorded.trials_of("own"), default=-1))
 
     def is_measured(self, recorded: Recorded) -> bool:
-        """Whether this is what it did last on inputs of some family. What came before may have prepared for
-        all passes to come, and need only be right."""
-        trials = sorted(trial for one in self.recorded for trial in one.trials.items())
+        """Return True if this is what it did last on inputs of some family. What came before may have
+        prepared for all passes to come, and need only be right."""
+        trials = sorted(trial for recorded in self.recorded for trial in recorded.trials.items())
         last = {draw: number for number, draw in trials}
         return any(last[draw] == number for number, draw in recorded.trials.items())
 
@@ -166,8 +168,8 @@ class Case(Ruling):
 
     @property
     def is_of_unknown_provenance(self) -> bool:
-        """Whether the outputs are right, but not by work that was shown to be its own: no speed is given."""
-        return any(one.rule == UNKNOWN for one in self.findings)
+        """True if the outputs are right, but not by work that was shown to be its own: no speed is given."""
+        return any(finding.rule == UNKNOWN for finding in self.findings)
 
     def evaluation(self, device: str, platform: Platform | None, seconds: float) -> Evaluation:
         """The record of it."""

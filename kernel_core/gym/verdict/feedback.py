@@ -88,7 +88,7 @@ def describe(
             text += _describe_work(own_share, num_launches, traffic)
             text += _describe_use(slowest, bandwidth_share)
     text = " ".join(text.split())
-    advice = next((one for pattern, one in _ADVICE.items() if detail and re.search(pattern, detail)), "")
+    advice = next((text for pattern, text in _ADVICE.items() if detail and re.search(pattern, detail)), "")
     if advice and len(text) + len(advice) + 2 <= MAX_CHARS:
         text += f"; {advice}"
     return text if len(text) <= MAX_CHARS else text[: MAX_CHARS - 1] + "…"

@@ -32,16 +32,16 @@ class Recorded:
 
     @property
     def knows_its_inputs(self) -> bool:
-        """Whether host code looked at what lies in tensors, so that other inputs may mean other work."""
+        """True if host code looked at what lies in tensors, so that other inputs may mean other work."""
         return self.trace is not None and bool(self.trace.get("reads_data"))
 
     def trials_of(self, draw: Draw) -> list[int]:
         """The numbers of the trials with inputs of a family."""
-        return [number for number, one in self.trials.items() if one == draw]
+        return [number for number, family in self.trials.items() if family == draw]
 
     def does_as(self, other: Recorded) -> bool:
-        """Whether the same operators and kernels are called in the same order, with the same scalars, on
-        tensors of the same forms, and find the same in the host's memory.
+        """Return True if the same operators and kernels are called in the same order, with the same scalars
+        on tensors of the same forms. They must find the same in the host's memory.
 
         What lies in a GPU's memory from outside is not compared: with what the later pass found there its
         work is replayed on inputs of each family, and must be right.

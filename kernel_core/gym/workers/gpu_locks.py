@@ -97,7 +97,7 @@ class GpuLock:
 
 
 _OVERTAKEN = 8
-"""How often a waiting request is overtaken by smaller ones before it goes first."""
+"""The number of smaller requests that overtake a waiting one before it goes first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -145,12 +145,12 @@ class Room:
                 self._taken -= num_bytes
                 self._changed.notify_all()
 
-    def _may_enter(self, one: _Waiter) -> bool:
-        fits = self._taken + one.num_bytes <= self.num_bytes
-        return fits and all(other.overtaken < _OVERTAKEN for other in self._ahead_of(one))
+    def _may_enter(self, waiter: _Waiter) -> bool:
+        fits = self._taken + waiter.num_bytes <= self.num_bytes
+        return fits and all(other.overtaken < _OVERTAKEN for other in self._ahead_of(waiter))
 
-    def _ahead_of(self, one: _Waiter) -> list[_Waiter]:
-        return list(itertools.takewhile(lambda other: other is not one, self._queue))
+    def _ahead_of(self, waiter: _Waiter) -> list[_Waiter]:
+        return list(itertools.takewhile(lambda other: other is not waiter, self._queue))
 
     def below_all(self, num_bytes: int) -> int:
         """At most this much; the whole room is for threads that run alone."""
@@ -163,5 +163,5 @@ class Room:
             return self.num_bytes - self._taken
 
     def is_all_mine(self) -> bool:
-        """Whether this thread has taken everything."""
+        """Return True if this thread has taken everything."""
         return getattr(self._mine, "num_bytes", 0) == self.num_bytes

@@ -44,7 +44,7 @@ def deliver(reference: Reference, trial: Trial, arena: Any = None) -> TrialPaylo
     # The copy is made there too, so that two large draws never exist at once.
     with contextlib.nullcontext() if trial.inputs else own_seeds(reference.device):
         described = pack(reference.inputs_of(trial), tensors)
-        outputs = [(one.shape, DTYPES[one.dtype]) for one in trial.expected]
+        outputs = [(leaf.shape, DTYPES[leaf.dtype]) for leaf in trial.expected]
         forms = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
         slots, num_bytes = lay_out([*forms, *outputs])
         is_lent = arena is not None and arena.num_bytes >= num_bytes
@@ -91,9 +91,9 @@ def _fingerprint(arena: Any, slot: Slot) -> Fingerprint:
 
 
 def gave(delivery: TrialPayload, outputs: Sequence[Fingerprint]) -> bool:
-    """Whether the outputs that lie there are, bit for bit, these."""
+    """Return True if the outputs that lie there are, bit for bit, these."""
     now = [fingerprint(delivery.arena.tensor(slot)) for slot in delivery.output_slots]
-    return all(is_same(one, other) for one, other in zip(outputs, now, strict=True))
+    return all(is_same(before, other) for before, other in zip(outputs, now, strict=True))
 
 
 def settle_device(device: str) -> None:

@@ -41,11 +41,11 @@ class DeviceGate:
         answer = framing.receive(self._channel)
         if was_open:
             self.pass_through()
-        told = answer.header
-        if "failed" in told:
-            texts = sources[told["part"]] if told["part"] else [""]
-            raise NvccError(told["failed"], line_in(source, "\n".join(texts), told["line"]))
-        return told["built"], bytes(answer.blob)
+        header = answer.header
+        if "failed" in header:
+            texts = sources[header["part"]] if header["part"] else [""]
+            raise NvccError(header["failed"], line_in(source, "\n".join(texts), header["line"]))
+        return header["built"], bytes(answer.blob)
 
     def close(self) -> None:
         """The pass is over."""

@@ -12,6 +12,7 @@ import inspect
 import json
 import math
 import socket
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from kernel_core.gym.channel.candidate_file import CANDIDATE_FILE
 from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
 from kernel_core.gym.channel.failures import describe_error
 from kernel_core.gym.channel.gradients import differentiate
-from kernel_core.gym.channel.kernel_description import JitFunction, LaunchedKernels
+from kernel_core.gym.channel.kernel_description import LaunchedKernels
 from kernel_core.gym.channel.launch_codec import STAND_IN_ADDRESS, encode_argument, options_in, sizes_of
 from kernel_core.gym.channel.shared_arena import DTYPES, Slot, dtype_name
 from kernel_core.gym.channel.target_gpu import answer_for
@@ -35,11 +36,15 @@ from kernel_core.gym.untrusted.candidate.candidate_module import import_candidat
 from kernel_core.gym.untrusted.candidate.fake_cuda_mode import StandIn
 from kernel_core.gym.untrusted.candidate.trace_recorder import MAX_OPERATIONS
 from kernel_core.gym.untrusted.candidate.triton_hooks import WarmedUp, begin_with, leave_as_written
+from kernel_core.gym.untrusted.interpreter.loop_turns import TURNS, forget_memory, probe
 
 _DEVICE = "meta"
 _READ = 0.5
 """The number that host code reads where there is none. Its further steps are compared with those at the run
 sizes."""
+
+_MOST_PROBED = 4
+"""Launches of a kernel whose loops are probed."""
 
 
 class _Enough(BaseException):
@@ -47,9 +52,9 @@ class _Enough(BaseException):
 
 
 def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
-    """One request has the text, and arguments and inputs of several sizes. One answer has a pass for
-    each size, the second one: work that a first pass prepares, such as packed weights, is not the work
-    of a pass."""
+    """One request has the text, and arguments and inputs of several sizes. One answer has a pass or a failure
+    for each size. It is the second pass: work that a first pass prepares, such as packed weights, is not the
+    work of a pass."""
     answer_for(cage["gpu"])
     header = framing.receive(channel).header
     path = Path.cwd() / CANDIDATE_FILE
@@ -58,28 +63,42 @@ def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
     _write_launches_down(launches)
     begin_with(header["configuration"])
     leave_as_written()
+    forget_memory()
     _give_addresses()
-    passes = []
-    told = StandIn(_DEVICE, cage["gpu"], path)
+    stand_in = StandIn(_DEVICE, cage["gpu"], path)
     try:
-        with told:
+        with stand_in:
             module = import_candidate(header["source"], path)
-        for size in header["sizes"]:
-            launches.begin()
-            parts = (size["arguments"], size["inputs"])
-            arguments, inputs = (unpack(values, slots, _Nothing()) for values, slots in parts)
-            with torch.device(_DEVICE), torch.no_grad(), told:
-                model = module.ModelNew(*arguments)
-                if isinstance(model, torch.nn.Module):
-                    model = place(model, _DEVICE, header["precision"])
-                model = differentiate(model, header["gradients"])
-                _pass(model, inputs, launches)
-                launches.begin()
-                passes.append(_pass(model, inputs, launches))
     except BaseException as error:
-        framing.send(channel, {"failed": "rehearsal", **describe_error(error, path)})
+        framing.send(channel, _failure(error, path))
         return
+    passes = []
+    for size in header["sizes"]:
+        try:
+            passes.append(_rehearse_size(module, size, header, launches, stand_in))
+        except BaseException as error:
+            passes.append(_failure(error, path))
     framing.send(channel, {"kernels": launches.kernels.described, "passes": passes})
+
+
+def _rehearse_size(
+    module: Any, size: dict[str, Any], header: dict[str, Any], launches: _Launches, stand_in: StandIn
+) -> dict[str, Any]:
+    parts = (size["arguments"], size["inputs"])
+    arguments, inputs = (unpack(values, slots, _Nothing()) for values, slots in parts)
+    with torch.device(_DEVICE), torch.no_grad(), stand_in:
+        launches.begin()
+        model = module.ModelNew(*arguments)
+        if isinstance(model, torch.nn.Module):
+            model = place(model, _DEVICE, header["precision"])
+        model = differentiate(model, header["gradients"])
+        _pass(model, inputs, launches)
+        launches.begin()
+        return _pass(model, inputs, launches)
+
+
+def _failure(error: BaseException, path: Path) -> dict[str, Any]:
+    return {"failed": "rehearsal", **describe_error(error, path)}
 
 
 def _give_addresses() -> None:
@@ -96,7 +115,12 @@ def _pass(model: Any, inputs: list[Any], launches: _Launches) -> dict[str, Any]:
     with OperatorCounter() as counter, _Numbers(), contextlib.suppress(_Enough):
         model(*inputs)
     works = [work.to_json() for work in counter.works[:MAX_OPERATIONS]]
-    return {"distinct": launches.distinct, "launches": launches.order, "works": works}
+    return {
+        "distinct": launches.distinct,
+        "launches": launches.order,
+        "works": works,
+        "turns": TURNS.pairs(),
+    }
 
 
 class _Numbers(LightDispatchMode):
@@ -129,13 +153,18 @@ class _Launches:
         self.distinct: list[dict[str, Any]] = []
         self.order: list[int] = []
         self._places: dict[str, int] = {}
+        self._probed: Counter[int] = Counter()
+        TURNS.most.clear()
 
-    def append(self, function: JitFunction, bound: dict[str, Any], grid: Any, options: Any) -> None:
-        """Record one more launch."""
+    def append(
+        self, function: InterpretedFunction, bound: dict[str, Any], grid: tuple[int, ...], options: Any
+    ) -> None:
+        """Record one more launch, and probe its loops."""
         if len(self.order) >= MAX_OPERATIONS:
             raise _Enough
+        kernel = self.kernels.number(function)
         launch = {
-            "launch": self.kernels.number(function),
+            "launch": kernel,
             "grid": list(grid),
             "args": {name: self._argument(value) for name, value in bound.items()},
             "options": options_in(options),
@@ -143,6 +172,9 @@ class _Launches:
         place = self._places.setdefault(json.dumps(launch, sort_keys=True), len(self.distinct))
         if place == len(self.distinct):
             self.distinct.append(launch)
+            self._probed[kernel] += 1
+            if self._probed[kernel] <= _MOST_PROBED:
+                probe(function, bound, grid)
         self.order.append(place)
 
     def _argument(self, value: Any) -> Any:

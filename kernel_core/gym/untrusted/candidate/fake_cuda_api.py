@@ -38,7 +38,7 @@ class _Event(contextlib.nullcontext[None]):
     wait = synchronize = record
 
     def query(self) -> bool:
-        """Whether it is done."""
+        """Return True if it is done."""
         return True
 
     def elapsed_time(self, _: Any) -> float:

@@ -119,6 +119,6 @@ def _enter_devices_that_there_are(there: Any) -> None:
 
 
 def _is_host(value: Any) -> bool:
-    """Whether the value names the host. It is not compared if it is a tensor, because a tensor's comparisons
-    may be patched."""
+    """Return True if the value names the host. It is not compared if it is a tensor, because a tensor's
+    comparisons may be patched."""
     return isinstance(value, str) and value == "cpu"

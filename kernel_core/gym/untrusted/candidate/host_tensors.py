@@ -32,7 +32,7 @@ class HostMemory:
                 self._storages.pop(storage._cdata, None)
 
     def holds(self, tensor: torch.Tensor) -> bool:
-        """Whether it lies there."""
+        """Return True if it lies there."""
         storage = _storage_of(tensor)
         return storage is not None and storage._cdata in self._storages
 

@@ -140,7 +140,7 @@ def _torchs_own() -> Any:
 
 
 def _texts(given: str | Sequence[str] | dict[str, str] | None) -> list[str]:
-    return [given] if isinstance(given, str) else [str(one) for one in given or ()]
+    return [given] if isinstance(given, str) else [str(part) for part in given or ()]
 
 
 def _path_of(built: str) -> Path:
@@ -167,11 +167,11 @@ def _readable(symbol: bytes, demangle: Any) -> str:
     status = ctypes.c_int()
     address = demangle(symbol, None, None, ctypes.byref(status))  # a few bytes, never freed
     text = ctypes.string_at(address).decode() if address else symbol.decode()
-    found = re.search(r"(\w+)\s*(?:<.*>)?\(", text)
-    return found[1] if found else text
+    match = re.search(r"(\w+)\s*(?:<.*>)?\(", text)
+    return match[1] if match else text
 
 
 def _line_of(name: str, source: str) -> int:
     """The line of a kernel's definition."""
-    found = re.search(rf"__global__[^;{{}}]*?\b{re.escape(name)}\s*\(", source)
-    return source.count("\n", 0, found.end()) + 1 if found else 0
+    match = re.search(rf"__global__[^;{{}}]*?\b{re.escape(name)}\s*\(", source)
+    return source.count("\n", 0, match.end()) + 1 if match else 0

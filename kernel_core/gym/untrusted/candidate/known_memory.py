@@ -66,7 +66,7 @@ class KnownMemory:
     @property
     def spans(self) -> list[tuple[int, int]]:
         """Address and bytes of each storage."""
-        return [(one.data_ptr(), one.nbytes()) for one in self.alive]
+        return [(storage.data_ptr(), storage.nbytes()) for storage in self.alive]
 
     # Addresses ------------------------------------------------------------------------------------
 
@@ -76,17 +76,17 @@ class KnownMemory:
         raw = bytes_of(tensor.untyped_storage()).clone()
         if tensor.dtype not in (torch.int64, torch.uint64) or not 0 < raw.numel() <= _MOST_BYTES:
             return raw, []
-        found = self._found_in(raw.cpu().numpy().tobytes())
-        for place in found:
+        views = self._found_in(raw.cpu().numpy().tobytes())
+        for place in views:
             raw[place : place + 8] = 0
-        if not found:
+        if not views:
             return raw, []
         number = self.number(tensor.untyped_storage())
-        self._targets[number] = {view[0]: view for view in found.values()}
-        return raw, [{"point": number, "to": [[place, {"t": view}] for place, view in found.items()]}]
+        self._targets[number] = {view[0]: view for view in views.values()}
+        return raw, [{"point": number, "to": [[place, {"t": view}] for place, view in views.items()]}]
 
     def follow(self, operation: dict[str, Any]) -> None:
-        """What an operator of torch's makes of addresses may be addresses."""
+        """Note that the outputs of an operator of torch's on addresses may be addresses."""
         reached = self._reached([operation["args"], operation["kwargs"]])
         for number, *_ in operation["outputs"] if reached else ():
             self._targets.setdefault(number, {}).update(reached)
@@ -100,12 +100,12 @@ class KnownMemory:
         """A number that is an address here, as a trace has it."""
         if type(value) is not int or not _LEAST_ADDRESS <= value < 1 << 64:
             return None
-        found = self._found_in(value.to_bytes(8, "little"))
-        return {"a": [{"t": found[0]}]} if found else None
+        views = self._found_in(value.to_bytes(8, "little"))
+        return {"a": [{"t": views[0]}]} if views else None
 
     def _reached(self, values: Any) -> dict[int, Any]:
         given = {view[0] for view in views_in(values)} if self._targets else set()
-        return {number: view for one in given for number, view in self._targets.get(one, {}).items()}
+        return {number: view for point in given for number, view in self._targets.get(point, {}).items()}
 
     def _found_in(self, raw: bytes) -> dict[int, list[Any]]:
         """A view of the memory behind each address, by its place, of the type that the memory has."""

@@ -36,6 +36,7 @@ from kernel_core.gym.untrusted.candidate.candidate_module import import_candidat
 from kernel_core.gym.untrusted.candidate.device_gate import DeviceGate
 from kernel_core.gym.untrusted.candidate.fake_cuda_mode import StandIn
 from kernel_core.gym.untrusted.candidate.inline_cuda import Extensions
+from kernel_core.gym.untrusted.interpreter.loop_turns import TURNS
 
 
 def run(channel: socket.socket, cage: dict[str, Any], *, num_processors: int | None = None) -> None:
@@ -60,11 +61,11 @@ class _Candidate:
         self._path = path = Path.cwd() / CANDIDATE_FILE
         self._source = source = header["source"]
         path.write_text(source, encoding="utf-8")
-        told: StandIn | None = None
+        stand_in: StandIn | None = None
         if device == "cpu":
             answer_for(cage["gpu"], num_processors)
-            told = StandIn(device, cage["gpu"], path, num_processors)
-        self._told = told
+            stand_in = StandIn(device, cage["gpu"], path, num_processors)
+        self._stand_in = stand_in
         self._watched = watch(may_compile=device == "cuda")
         self._launches: list[dict[str, Any]] = []
         self._gate = gate = DeviceGate(channel) if device == "cuda" else None
@@ -75,8 +76,8 @@ class _Candidate:
             else trace_recorder.Recorder(self._launches.append, poison=poison)
         )
         triton_hooks.install(self._recorder, header["configuration"])
-        if told is not None:
-            self._recorder.watch_arguments(told.check_arguments)
+        if stand_in is not None:
+            self._recorder.watch_arguments(stand_in.check_arguments)
         builds = None if gate is None else functools.partial(gate.build, source)
         self._extensions = Extensions(self._recorder, builds, source, self._watched)
         self._weights: Any = None
@@ -85,7 +86,7 @@ class _Candidate:
 
     @property
     def _as_told(self) -> contextlib.AbstractContextManager[Any]:
-        return self._told or contextlib.nullcontext()
+        return self._stand_in or contextlib.nullcontext()
 
     def load(self, message: framing.Message) -> bool:
         """Import and construct the candidate; whether that came to an end."""
@@ -106,8 +107,8 @@ class _Candidate:
                     model = module.ModelNew(*values)
             if isinstance(model, torch.nn.Module):
                 model = place(model, self._device, header["precision"])
-                if self._told is not None:
-                    self._told.moved(model)
+                if self._stand_in is not None:
+                    self._stand_in.moved(model)
             unmatched = copy_state(model, state, constants or {}, varied)
             model = differentiate(model, header["gradients"])
             if header["returns_nothing"]:
@@ -160,7 +161,7 @@ class _Candidate:
         try:
             self._close_gate()
         except Exception as error:  # a GPU tells of a bad address when the host waits for it
-            known = {name: answer[name] for name in ("kernels", "launches", "watched")}
+            known = {name: answer[name] for name in ("kernels", "launches", "watched", "turns")}
             late = known | {"failed": "forward", **describe_error(error, self._path)}
             answer, blob, taken = (answer if "failed" in answer else late), b"", None
         framing.send(self._channel, answer, blob, () if taken is None else (taken.descriptor,))
@@ -173,7 +174,7 @@ class _Candidate:
 
 
 def _leave_inputs(model: Any, *inputs: Any) -> list[torch.Tensor]:
-    """What a pass leaves in the tensors among its inputs, where the reference returns nothing."""
+    """Return the tensors among the inputs as a pass leaves them, where the reference returns nothing."""
     model(*inputs)
     return tensors_in(list(inputs))
 
@@ -191,7 +192,7 @@ def _run_trial(
     path: Path,
     watched: list[str],
     arena: Any,
-    told: contextlib.AbstractContextManager[Any],
+    stand_in: contextlib.AbstractContextManager[Any],
 ) -> tuple[dict[str, Any], bytes, DeviceArena | None]:
     header = trial.header
     inputs = unpack(header["inputs"], header["tensors"], arena)
@@ -199,7 +200,7 @@ def _run_trial(
     recorder.begin(tensors_in(inputs))
     answer: dict[str, Any] = {"kernels": recorder.kernels.described, "launches": launches, "watched": watched}
     try:
-        with torch.no_grad(), recorder, told:
+        with torch.no_grad(), recorder, stand_in:
             output = model(*inputs)
         nesting, leaves = flatten(output)
         _check_booleans(leaves)
@@ -209,9 +210,10 @@ def _run_trial(
             "leaves": [describe_leaf(leaf) for leaf in leaves],
         }
         trace, blob, taken = _trace(recorder, leaves)
-        return answer | given | {"trace": trace}, blob, taken
+        return answer | given | {"trace": trace, "turns": TURNS.pairs()}, blob, taken
     except BaseException as error:
-        return answer | {"failed": "forward", **describe_error(error, path)}, b"", None
+        failure = {"failed": "forward", "turns": TURNS.pairs(), **describe_error(error, path)}
+        return answer | failure, b"", None
 
 
 def _time(model: Any, described: list[Any], arena: Any, path: Path) -> dict[str, Any]:

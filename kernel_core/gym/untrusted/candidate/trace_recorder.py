@@ -127,7 +127,7 @@ class Recorder(LightDispatchMode):
             record |= {"op": f"{name} of {error}", "args": [], "kwargs": {}}  # none of torch's
 
         def finish(result: Any) -> None:
-            made = any(one.untyped_storage() not in self._memory for one in tensors_in(result))
+            made = any(tensor.untyped_storage() not in self._memory for tensor in tensors_in(result))
             if made or function._schema.is_mutable:
                 record["outputs"] = [self._memory.view(tensor) for tensor in tensors_in(result)]
                 self._memory.follow(record)
@@ -138,13 +138,19 @@ class Recorder(LightDispatchMode):
     def _allocate(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Fresh memory is poisoned, and so is what is added to memory that was there: what a kernel leaves
         unwritten must show."""
-        known = {one._cdata: (one, one.data_ptr(), one.nbytes()) for one in storages_in([args, kwargs])}
+        known = {
+            storage._cdata: (storage, storage.data_ptr(), storage.nbytes())
+            for storage in storages_in([args, kwargs])
+        }
         result = function(*args, **kwargs)
         fresh = [] if only_looks_anew(function) else storages_in(result)
-        fresh = [one for one in fresh if one._cdata not in known]
-        grown = [one for one in known.values() if one[0].nbytes() > one[2]]
+        fresh = [storage for storage in fresh if storage._cdata not in known]
+        grown = [sized for sized in known.values() if sized[0].nbytes() > sized[2]]
         if self._graph is None:
-            for storage, start in (*((one, 0) for one in fresh), *((one, size) for one, _, size in grown)):
+            for storage, start in (
+                *((entry, 0) for entry in fresh),
+                *((entry, size) for entry, _, size in grown),
+            ):
                 self._poison.fill(bytes_of(storage), start)
         for storage in fresh:
             self._now_or_in_graph(functools.partial(self._record_allocation, storage))
@@ -165,7 +171,7 @@ class Recorder(LightDispatchMode):
             return
         self._record_allocation(storage)
         if size:
-            views = [[one, "uint8", 0, [size], [1]] for one in (self._memory.number(storage), old)]
+            views = [[number, "uint8", 0, [size], [1]] for number in (self._memory.number(storage), old)]
             args = [{"t": view} for view in views]
             self.operations.append(
                 {"op": "aten::copy_", "overload": "", "args": args, "kwargs": {}, "outputs": views[:1]}
@@ -252,7 +258,7 @@ class Recorder(LightDispatchMode):
             value, self.kernels.number, lambda other: encode(other, self._tensor)
         )
 
-    # What is not work of the pass ------------------------------------------------------------------
+    # Operations outside the pass ------------------------------------------------------------------
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -295,7 +301,7 @@ class Recorder(LightDispatchMode):
     def outputs(self, leaves: list[Any]) -> list[Any]:
         """The candidate's outputs as views of storages (anything but a tensor as itself). The pass is over:
         what nothing read is left out."""
-        found = [encode(leaf, self._tensor) for leaf in leaves]
+        encoded = [encode(leaf, self._tensor) for leaf in leaves]
         kept = [*self.inputs, *(number for number, _ in self.constants)]
-        self.operations = without_unread(self.operations, found, kept)
-        return found
+        self.operations = without_unread(self.operations, encoded, kept)
+        return encoded

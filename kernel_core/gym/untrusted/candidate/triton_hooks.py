@@ -145,8 +145,8 @@ def _compile_side_by_side(tuned: Any, args: tuple[Any, ...], kwargs: dict[str, A
         for config in tuned.configs:
             with contextlib.suppress(Exception):
                 tuned.fn.run(*args, **{**kwargs, **config.all_kwargs(), "warmup": True})
-    for one in compiled.future_kernels.values():
-        make_launcher(one.kernel)
+    for future in compiled.future_kernels.values():
+        make_launcher(future.kernel)
 
 
 def _unrecorded(timed: Any, recorder: Recorder) -> Any:
@@ -164,9 +164,9 @@ def _unrecorded(timed: Any, recorder: Recorder) -> Any:
         }
         recorder.before_work()
         with recorder.paused():
-            found = timed(*given.args, **given.kwargs)
+            result = timed(*given.args, **given.kwargs)
         recorder.step_aside()
-        return found
+        return result
 
     return call
 
@@ -177,9 +177,9 @@ def begin_with(number: int) -> None:
     prune = kind.prune_configs
 
     def begin_with_it(self: Any, kwargs: Any) -> list[Any]:
-        found = prune(self, kwargs)
-        place = number % len(found)
-        return [*found[place:], *found[:place]]
+        configurations = prune(self, kwargs)
+        place = number % len(configurations)
+        return [*configurations[place:], *configurations[:place]]
 
     kind.prune_configs = begin_with_it
 

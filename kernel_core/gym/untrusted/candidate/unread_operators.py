@@ -20,18 +20,18 @@ def without_unread(
 ) -> list[dict[str, Any]]:
     """The operations of a pass that its `outputs`, its launches or the `kept` storages need."""
     read = {view[0] for view in views_in(outputs)} | {*kept}
-    found = []
-    for one in reversed(operations):
-        made = {view[0] for view in one.get("outputs", [])}
-        if made and read.isdisjoint(made) and _only_gives(one):
+    kept_operations = []
+    for operation in reversed(operations):
+        made = {view[0] for view in operation.get("outputs", [])}
+        if made and read.isdisjoint(made) and _only_gives(operation):
             continue
-        read |= {view[0] for view in views_in(one)}
-        found.append(one)
-    return found[::-1]
+        read |= {view[0] for view in views_in(operation)}
+        kept_operations.append(operation)
+    return kept_operations[::-1]
 
 
 def _only_gives(operation: dict[str, Any]) -> bool:
-    """Whether an operator writes to no argument, and leaves later random numbers as they are."""
+    """Return True if an operator writes to no argument, and leaves later random numbers as they are."""
     try:
         function = operator_by_name(operation["op"], operation["overload"])
     except ValueError:

@@ -159,8 +159,8 @@ def _describe(error: Exception, kernels: list[Any]) -> dict[str, Any]:
     while chain[-1].__cause__ is not None:
         chain.append(chain[-1].__cause__)
     line = 0
-    for one in chain:
-        node, text = getattr(one, "node", None), getattr(one, "src", None)
+    for raised in chain:
+        node, text = getattr(raised, "node", None), getattr(raised, "src", None)
         for kernel in kernels:
             if node is not None and hasattr(node, "lineno") and kernel.src == text:
                 line = kernel.fn.__code__.co_firstlineno + node.lineno - 1

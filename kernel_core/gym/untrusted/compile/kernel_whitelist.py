@@ -28,7 +28,7 @@ _VALUES = (tl.tensor, tl.tensor_descriptor, tl.constexpr, tl.tuple, tl.block_typ
 _TYPES = (tl.float32, tl.int32)
 _VALUE_ATTRIBUTES = (
     frozenset(name for kind in _VALUES for name in dir(kind) if not name.startswith("_"))
-    | frozenset(name for one in _TYPES for name in vars(one) if not name.startswith("_"))
+    | frozenset(name for kind in _TYPES for name in vars(kind) if not name.startswith("_"))
     | frozenset(name for name, member in vars(tl.tensor).items() if tl.core.is_builtin(member))
     | {"shape", "strides", "block_shape", "dtype", "type", "value", "values", "element_ty", "numel"}
 )
@@ -70,8 +70,8 @@ def _named_encoding(source: str) -> tuple[int, str]:
     """The line among the first two that names an encoding, and the encoding. A comment that says "decoding:
     keys" names one too."""
     for number, line in enumerate(source.splitlines()[:2], 1):
-        if found := re.match(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", line):
-            return number, found[1]
+        if coding := re.match(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", line):
+            return number, coding[1]
     return 1, "none"
 
 
@@ -108,7 +108,7 @@ def check_function(node: ast.FunctionDef, names: dict[str, Any], text: str, defi
         for inner in ast.walk(part):
             if not isinstance(inner, _COMPILABLE):
                 _check_node(inner, set(), names, node.lineno)
-    read = {one.id for one in filter(_reads_a_name, ast.walk(node)) if not one.id.startswith("__")}
+    read = {name.id for name in filter(_reads_a_name, ast.walk(node)) if not name.id.startswith("__")}
     local = _local_names(node, text) | read - defined
     for part in node.body:
         for inner in ast.walk(part):
@@ -175,10 +175,10 @@ def _check_chain(node: ast.Attribute, local: set[str], names: dict[str, Any], li
 
 
 def member_of_triton(parent: Any, name: str, line: int) -> Any:
-    found = getattr(parent, name, None) if not name.startswith("__") else None
-    if found is None or not _belongs_to_triton(found):
+    member = getattr(parent, name, None) if not name.startswith("__") else None
+    if member is None or not _belongs_to_triton(member):
         raise KernelRefused(line, f"{name} is not a member of triton.language")
-    return found
+    return member
 
 
 def _belongs_to_triton(value: Any) -> bool:

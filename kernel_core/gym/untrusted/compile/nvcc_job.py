@@ -142,11 +142,11 @@ def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode == 0:
         return
-    said = f"{done.stderr}\n{done.stdout}"
-    found = _ERROR.search(said)
-    if found is not None:
-        raise _Refused(found["text"][:_MAX_MESSAGE_CHARS], found["file"], int(found["line"]))
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    output = f"{done.stderr}\n{done.stdout}"
+    error = _ERROR.search(output)
+    if error is not None:
+        raise _Refused(error["text"][:_MAX_MESSAGE_CHARS], error["file"], int(error["line"]))
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if "error" in line.lower() or "undefined" in line] or lines[-1:]
     reason = telling[0] if telling else f"{Path(command[0]).name} ended with {done.returncode}"
     raise _Refused(reason[-_MAX_MESSAGE_CHARS:])

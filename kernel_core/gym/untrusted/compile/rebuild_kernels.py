@@ -75,7 +75,7 @@ def build_kernels(source: str, filename: str, described: Sequence[dict[str, Any]
         text = _text_of(node, source)
         check_function(node, names, text, defined)
         built.append(_Rebuilt(node, text, names, filename, _unspecialised(definition)))
-    return [one and one.jit for one in built]
+    return [part and part.jit for part in built]
 
 
 class _PlainErrors(ast.NodeTransformer):
@@ -120,9 +120,11 @@ def _default(value: Any, parameter: ast.arg) -> Any:
 
 def _unspecialised(definition: ast.FunctionDef) -> dict[str, Any]:
     """The parameters that a decorator says to make no constants of. Where that is no literal, all of them."""
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     parameters = definition.args
-    everything = [one.arg for one in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)]
+    everything = [
+        parameter.arg for parameter in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)
+    ]
     for decorator in definition.decorator_list:
         for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
             if keyword.arg in _UNSPECIALISED:
@@ -130,12 +132,12 @@ def _unspecialised(definition: ast.FunctionDef) -> dict[str, Any]:
                     value = ast.literal_eval(keyword.value)
                 except ValueError:
                     value = everything
-                found[keyword.arg] = value if isinstance(value, list | tuple) else everything
-    return found
+                arguments[keyword.arg] = value if isinstance(value, list | tuple) else everything
+    return arguments
 
 
-def _same(one: ast.Module, other: ast.Module) -> bool:
-    return ast.dump(one) == ast.dump(other)
+def _same(left: ast.Module, other: ast.Module) -> bool:
+    return ast.dump(left) == ast.dump(other)
 
 
 def _text_of(node: ast.FunctionDef, source: str) -> str:
@@ -261,7 +263,7 @@ def _resolve(value: Any, built: Sequence[_Rebuilt | None], line: int) -> Any:
     if place := value.get("member") or value.get("evaluated"):
         module, name = place
         if str(module).startswith("triton.language"):
-            found = member_of_triton(importlib.import_module(module), name, line)
-            is_plain = "evaluated" in value and not isinstance(found, ConstexprFunction)
-            return triton.constexpr_function(found) if is_plain else found
+            member = member_of_triton(importlib.import_module(module), name, line)
+            is_plain = "evaluated" in value and not isinstance(member, ConstexprFunction)
+            return triton.constexpr_function(member) if is_plain else member
     raise KernelRefused(line, f"a kernel cannot use a global of this kind: {value}")

@@ -46,12 +46,15 @@ def _rounded(cast: Callable[..., Any]) -> Callable[..., Any]:
 
 def _widened(method: Callable[..., Any]) -> Callable[..., Any]:
     def compute(self: Any, *arguments: Any) -> Any:
-        if not any(_is_bfloat16(one) for one in arguments):
+        if not any(_is_bfloat16(argument) for argument in arguments):
             return method(self, *arguments)
         # The last operand has the type of the result, as the accumulator of a product or either side of a
         # sum.
-        last = [one for one in arguments if isinstance(one, interpreter.TensorHandle)][-1]
-        wide = [self.cast_impl(one, tl.float32) if _is_bfloat16(one) else one for one in arguments]
+        last = [argument for argument in arguments if isinstance(argument, interpreter.TensorHandle)][-1]
+        wide = [
+            self.cast_impl(argument, tl.float32) if _is_bfloat16(argument) else argument
+            for argument in arguments
+        ]
         result = method(self, *wide)
         is_number = result.data.dtype == np.float32
         return self.cast_impl(result, tl.bfloat16) if is_number and _is_bfloat16(last) else result
@@ -97,12 +100,15 @@ def _is_bfloat16(value: Any) -> bool:
 
 def _reduced_wide(apply: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(self: Any, given: Any) -> Any:
-        if not isinstance(given, tuple) or not any(one.dtype == tl.bfloat16 for one in given):
+        if not isinstance(given, tuple) or not any(tensor.dtype == tl.bfloat16 for tensor in given):
             return apply(self, given)
         results = apply(
-            self, tuple(_cast(one, tl.float32) if one.dtype == tl.bfloat16 else one for one in given)
+            self,
+            tuple(_cast(tensor, tl.float32) if tensor.dtype == tl.bfloat16 else tensor for tensor in given),
         )
-        return tuple(_cast(one, tl.bfloat16) if one.dtype == tl.float32 else one for one in results)
+        return tuple(
+            _cast(tensor, tl.bfloat16) if tensor.dtype == tl.float32 else tensor for tensor in results
+        )
 
     return reduce
 

@@ -117,11 +117,13 @@ class _CompiledSemantics(interpreter.ASTTransformer):  # type: ignore[misc, unus
     def visit_For(self, node: ast.For) -> ast.AST:
         """The compiler makes no stages of a loop around another, and leaves keywords of Python's own `range`
         out: `range(a, b, step=c)` has steps of one."""
-        inside = [one for statement in node.body for one in ast.walk(statement)]
-        has_loops = any(isinstance(one, ast.For | ast.While) for one in inside)
+        inside = [inner for statement in node.body for inner in ast.walk(statement)]
+        has_loops = any(isinstance(inner, ast.For | ast.While) for inner in inside)
         if isinstance(node.iter, ast.Call):
             is_pythons = isinstance(node.iter.func, ast.Name) and node.iter.func.id == "range"
-            kept = [one for one in node.iter.keywords if not (has_loops and one.arg == "num_stages")]
+            kept = [
+                keyword for keyword in node.iter.keywords if not (has_loops and keyword.arg == "num_stages")
+            ]
             node.iter.keywords = [] if is_pythons and "range" not in self._known else kept
         return self.generic_visit(node)
 
@@ -205,7 +207,7 @@ def _attribute(value: Any, name: str) -> Any:
 
 def _identical(wanted: bool, left: Any, right: Any) -> bool:
     left, right = _plain(left), _plain(right)
-    is_told = left is None or right is None or all(isinstance(one, tl.dtype) for one in (left, right))
+    is_told = left is None or right is None or all(isinstance(value, tl.dtype) for value in (left, right))
     if not is_told:
         raise Undecidable("`is` of anything but None: what is one object here need not be where compiled")
     return (left is right) == wanted
@@ -213,8 +215,10 @@ def _identical(wanted: bool, left: Any, right: Any) -> bool:
 
 def _isinstance(value: Any, kinds: Any) -> bool:
     value, kinds = _plain(value), _plain(kinds)
-    asked = tuple(one for one in (kinds if isinstance(kinds, tuple) else (kinds,)) if one is not tl.constexpr)
-    if asked and _is_number(value) and any(issubclass(kind, one) for kind in _NUMBERS for one in asked):
+    asked = tuple(
+        kind for kind in (kinds if isinstance(kinds, tuple) else (kinds,)) if kind is not tl.constexpr
+    )
+    if asked and _is_number(value) and any(issubclass(kind, wanted) for kind in _NUMBERS for wanted in asked):
         raise Undecidable("isinstance of a number: what is a constant here need not be one where compiled")
     return isinstance(value, asked)
 

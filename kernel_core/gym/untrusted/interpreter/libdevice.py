@@ -91,11 +91,11 @@ _TWO_ARGUMENTS: dict[str, Callable[[Array, Array], Array]] = {
     "add_rn": np.add,
     "sub_rn": np.subtract,
     "mul_rn": np.multiply,
-    "fdim": lambda one, other: np.where(one > other, one - other, one - one),
-    "rhypot": lambda one, other: 1 / np.hypot(one, other),
+    "fdim": lambda left, other: np.where(left > other, left - other, left - left),
+    "rhypot": lambda left, other: 1 / np.hypot(left, other),
 }
 _THREE_ARGUMENTS: dict[str, Callable[[Array, Array, Array], Array]] = dict.fromkeys(
-    ("fma", "fma_rn"), lambda one, other, more: one * other + more
+    ("fma", "fma_rn"), lambda factor, other, more: factor * other + more
 )
 _OF_OTHER_TYPES: dict[str, tuple[tl.dtype, Callable[[Array], Array]]] = {
     "isnan": (tl.int1, np.isnan),

@@ -92,9 +92,9 @@ class Meter:
     _starts: list[int] = field(default_factory=list)
     _order: race_detector.HappensBefore = field(default_factory=race_detector.HappensBefore)
     is_atomic: bool = False
-    """Whether loads and stores are parts of an atomic one."""
+    """True if loads and stores are parts of an atomic one."""
     one_warp: bool = False
-    """Whether the lanes of a program are one warp, which needs no barrier."""
+    """True if the lanes of a program are one warp, which needs no barrier."""
 
     def begin(self, storages: list[torch.UntypedStorage]) -> None:
         """Forget the last launch; from now on memory is these storages."""

@@ -57,7 +57,7 @@ def _multiply_bit_patterns(builder: Any) -> None:
 
     def create_umulhi(self: Any, left: Any, right: Any) -> Any:
         unsigned = f"u{left.data.itemsize}"
-        sides = (TensorHandle(one.data.view(unsigned), one.dtype) for one in (left, right))
+        sides = (TensorHandle(side.data.view(unsigned), side.dtype) for side in (left, right))
         return TensorHandle(multiply(self, *sides).data.view(left.data.dtype), left.dtype.scalar)
 
     builder.create_umulhi = create_umulhi

@@ -52,7 +52,7 @@ def install(operations: Counter[str]) -> None:
 
 
 class _Inside:
-    """Whether a method of the builder is being run: what it calls of its own is part of it."""
+    """True if a method of the builder is being run: what it calls of its own is part of it."""
 
     here = False
 
@@ -72,13 +72,13 @@ def _counting(
         finally:
             inside.here = False
         given = [*_handles(args), *_handles(named.values())]
-        is_address = keeps_marks and all(hasattr(one, _MARK) for one in given)
+        is_address = keeps_marks and all(hasattr(handle, _MARK) for handle in given)
         for made in _handles([result]):
             if is_address:
                 setattr(made, _MARK, True)
             kind = _kind(made)
             if counts and (kind == "float" or not is_address):
-                operations[kind] += max(one.data.size for one in (made, *given)) * _words(made, kind)
+                operations[kind] += max(handle.data.size for handle in (made, *given)) * _words(made, kind)
         return result
 
     return counted

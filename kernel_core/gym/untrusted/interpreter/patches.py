@@ -27,6 +27,7 @@ from kernel_core.gym.untrusted.interpreter.bfloat16 import compute_bfloat16
 from kernel_core.gym.untrusted.interpreter.compiled_semantics import mean_as_compiled
 from kernel_core.gym.untrusted.interpreter.float8 import round_float8
 from kernel_core.gym.untrusted.interpreter.libdevice import install_libdevice
+from kernel_core.gym.untrusted.interpreter.loop_turns import count_turns
 from kernel_core.gym.untrusted.interpreter.numpy_arithmetic import compute_as_a_gpu
 from kernel_core.gym.untrusted.interpreter.tree_reduce import combine_in_pairs
 from kernel_core.gym.untrusted.interpreter.type_cache import make_types_quick
@@ -71,6 +72,7 @@ def prepare_interpreter() -> None:
     _repair_rewriter()
     combine_in_pairs()
     mean_as_compiled()
+    count_turns()
     _mix_programs()
     compute_as_a_gpu()
     compute_bfloat16()
@@ -175,7 +177,7 @@ def _mix_programs() -> None:
         count = math.prod(self.grid_dim)
         step = next(s for s in range(max(1, round(count * _GOLDEN)), count + 1) if math.gcd(s, count) == 1)
         number = count - 1 - int(np.ravel_multi_index(index, self.grid_dim)) * step % count
-        place(self, *(int(one) for one in np.unravel_index(number, self.grid_dim)))
+        place(self, *(int(index) for index in np.unravel_index(number, self.grid_dim)))
 
     builder.set_grid_idx = set_grid_idx
 

@@ -58,7 +58,7 @@ class Past:
     writers: npt.NDArray[np.int32]
     readers: npt.NDArray[np.int32]
     atomic: npt.NDArray[np.bool_]
-    """Whether the last store was an atomic."""
+    """True where the last store was an atomic."""
     lanes: npt.NDArray[np.int32]
     """The lane of the last store; 0 where there were several or none, or all are of one warp."""
     epochs: npt.NDArray[np.int32]
@@ -90,7 +90,7 @@ class Past:
         self.spread_loads()
         if self.loaders is not None and self.loader_epochs is not None:
             self.loaders, self.loader_epochs = (
-                np.repeat(one, times) for one in (self.loaders, self.loader_epochs)
+                np.repeat(marks, times) for marks in (self.loaders, self.loader_epochs)
             )
         self.writers, self.readers = np.repeat(self.writers, times), np.repeat(self.readers, times)
         self.atomic = np.repeat(self.atomic, times)
@@ -164,18 +164,18 @@ class HappensBefore:
         self.stretch += 1
 
     def has_before(self, stretch: int) -> bool:
-        """Whether a stretch of another program came first."""
+        """Return True if a stretch of another program came first."""
         if stretch == _MANY:
             return self._before & self._firsts | 1 == self._firsts | 1
         return bool(self._before >> stretch & 1)
 
     def unordered(self, stretches: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-        """Whether each stretch is another program's and is ordered neither before nor after."""
+        """Return a mask of the stretches of other programs that are ordered neither before nor after."""
         foreign = (stretches != 0) & (stretches < self.first)
         if foreign.any():
-            for one in set(stretches[foreign].tolist()):
-                if self.has_before(one):
-                    foreign &= stretches != one
+            for stretch in set(stretches[foreign].tolist()):
+                if self.has_before(stretch):
+                    foreign &= stretches != stretch
         return foreign
 
 
@@ -232,7 +232,7 @@ def _check_own(past: Past, cells: Cells, order: HappensBefore, lanes: Lanes) -> 
 
 
 def is_of_first_lane(past: Past, cells: Cells, order: HappensBefore) -> bool:
-    """Whether what is loaded as a number was stored in this epoch."""
+    """Return True if what is loaded as a number was stored in this epoch."""
     if past.newest != order.epoch:
         return False
     return bool(((past.epochs[cells] == order.epoch) & (past.lanes[cells] != 0)).any())

@@ -73,23 +73,25 @@ def _else_one_by_one(in_pairs: Callable[..., Any], one_by_one: Callable[..., Any
 
 
 def _reduce(self: Any, given: Sequence[Any]) -> list[Any]:
-    blocks = [one.handle.data if self.axis is not None else one.handle.data.reshape(-1) for one in given]
+    blocks = [
+        tensor.handle.data if self.axis is not None else tensor.handle.data.reshape(-1) for tensor in given
+    ]
     axis = (self.axis or 0) % blocks[0].ndim
     combine = _Combined(self, given)
     while blocks[0].shape[axis] > 1:
         blocks = combine(*_neighbours(blocks, axis))
     if self.axis is None:
         kept = (1,) * given[0].handle.data.ndim if self.keep_dims else ()
-        blocks = [one.reshape(kept) for one in blocks]
+        blocks = [block.reshape(kept) for block in blocks]
     elif not self.keep_dims:
-        blocks = [one.squeeze(axis) for one in blocks]
-    return [self.to_tensor(block, one.dtype) for block, one in zip(blocks, given, strict=True)]
+        blocks = [block.squeeze(axis) for block in blocks]
+    return [self.to_tensor(block, tensor.dtype) for block, tensor in zip(blocks, given, strict=True)]
 
 
 def _scan(self: Any, given: Sequence[Any]) -> list[Any]:
-    blocks = [one.handle.data for one in given]
+    blocks = [tensor.handle.data for tensor in given]
     scanned = _scanned(_Combined(self, given), blocks, self.axis % blocks[0].ndim)
-    return [self.to_tensor(block, one.dtype) for block, one in zip(scanned, given, strict=True)]
+    return [self.to_tensor(block, tensor.dtype) for block, tensor in zip(scanned, given, strict=True)]
 
 
 def _scanning(operate: np.ufunc) -> Callable[..., Any]:
@@ -111,8 +113,8 @@ def _scanned(combine: Callable[[Blocks, Blocks], Blocks], blocks: Blocks, axis: 
         return blocks
     firsts, seconds = _neighbours(blocks, axis)
     ends = _scanned(combine, combine(firsts, seconds), axis)
-    between = combine([np.roll(one, 1, axis) for one in ends], firsts)
-    scanned = [np.empty_like(one) for one in blocks]
+    between = combine([np.roll(end, 1, axis) for end in ends], firsts)
+    scanned = [np.empty_like(block) for block in blocks]
     for whole, begin, end, first in zip(scanned, between, ends, firsts, strict=True):
         of_axis = np.moveaxis(whole, axis, 0)
         of_axis[0::2], of_axis[1::2] = np.moveaxis(begin, axis, 0), np.moveaxis(end, axis, 0)
@@ -123,7 +125,7 @@ def _scanned(combine: Callable[[Blocks, Blocks], Blocks], blocks: Blocks, axis: 
 def _neighbours(blocks: Blocks, axis: int) -> tuple[Blocks, Blocks]:
     before = (slice(None),) * axis
     firsts, seconds = (*before, slice(0, None, 2)), (*before, slice(1, None, 2))
-    return [one[firsts] for one in blocks], [one[seconds] for one in blocks]
+    return [block[firsts] for block in blocks], [block[seconds] for block in blocks]
 
 
 class _Combined:
@@ -131,7 +133,7 @@ class _Combined:
 
     def __init__(self, operation: Any, given: Sequence[Any]) -> None:
         self._operation = operation
-        self._dtypes = [one.dtype for one in given]
+        self._dtypes = [tensor.dtype for tensor in given]
 
     def __call__(self, left: Blocks, right: Blocks) -> Blocks:
         tensors = [
@@ -141,8 +143,8 @@ class _Combined:
         ]
         made = self._operation.combine_fn.fn(*tensors)
         values = made if isinstance(made, tuple) else (made,)
-        plain = [one.handle.data if isinstance(one, tl.tensor) else one for one in values]
+        plain = [value.handle.data if isinstance(value, tl.tensor) else value for value in values]
         return [
-            np.broadcast_to(one, block.shape).astype(block.dtype)
-            for one, block in zip(plain, left, strict=True)
+            np.broadcast_to(value, block.shape).astype(block.dtype)
+            for value, block in zip(plain, left, strict=True)
         ]

@@ -51,8 +51,8 @@ def _make_shapes_once() -> None:
     tensors: dict[tuple[int, ...], tuple[Any, Any]] = {}
 
     def block_of(self: Any, element_ty: Any, shape: Any) -> None:
-        sizes = tuple(getattr(one, "value", one) for one in shape)
-        if any(type(one) is not int for one in sizes) or sizes not in blocks:
+        sizes = tuple(getattr(size, "value", size) for size in shape)
+        if any(type(size) is not int for size in sizes) or sizes not in blocks:
             make_block(self, element_ty, shape)
             blocks[sizes] = self.shape, self.numel
         self.element_ty = element_ty
@@ -62,7 +62,7 @@ def _make_shapes_once() -> None:
         self.handle, self.type, self.dtype = handle, type, type.scalar
         sizes = tuple(type.shape) if type.is_block() else ()
         if sizes not in tensors:
-            shape = tl.tuple([tl.constexpr(one) for one in sizes])
+            shape = tl.tuple([tl.constexpr(size) for size in sizes])
             tensors[sizes] = shape, tl.constexpr(math.prod(sizes))
         self.shape, self.numel = tensors[sizes]
 

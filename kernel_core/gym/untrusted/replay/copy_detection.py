@@ -25,6 +25,8 @@ from kernel_core.gym.untrusted.replay.value_substitution import OtherValues
 if TYPE_CHECKING:
     from kernel_core.gym.untrusted.replay.trace_player import TracePlayer
 
+_COPIES = ("aten::clone", "aten::_to_copy")
+
 
 class Movers:
     """Launches of one pass, each looked at as it is done."""
@@ -39,7 +41,7 @@ class Movers:
         self._reached: set[int] = set(trace["inputs"])
         """Storages with contents that may depend on the inputs."""
         self._library_works = False
-        """Whether an operator of torch's was given such a storage."""
+        """True if an operator of torch's was given such a storage, and did more than copy it as it lies."""
 
     @property
     def found(self) -> set[int]:
@@ -73,7 +75,7 @@ class Movers:
                 if given & self._reached:
                     # An operator that returns nothing writes to its arguments.
                     self._reached |= {view[0] for view in operation["outputs"]} or given
-                    self._library_works = True
+                    self._library_works |= not _copies_in_place(operation)
 
     def _other_values(
         self,
@@ -88,7 +90,7 @@ class Movers:
         types: dict[int, set[torch.dtype]] = {}
         for number, dtype, *_ in views_of_launch(operation):
             types.setdefault(number, set()).add(DTYPES[dtype])
-        if any(len(one) > 1 for one in types.values()):
+        if any(len(widths) > 1 for widths in types.values()):
             return None
         floats = {number: dtype for number, [dtype] in types.items() if dtype.is_floating_point}
         chosen_by = types.keys() - floats.keys() - changed
@@ -107,21 +109,30 @@ class Movers:
         return flags
 
 
+def _copies_in_place(operation: dict[str, Any]) -> bool:
+    """True for a copy of a tensor to new memory, with its type and strides: to move the copy may be all the
+    work of a pass."""
+    if operation["op"] not in _COPIES:
+        return False
+    (_, dtype, _, shape, strides), *_ = views_in(operation["args"])
+    return all([dtype, shape, strides] == [view[1], view[3], view[4]] for view in operation["outputs"])
+
+
 def _copies_whole(
     player: TracePlayer,
     operation: dict[str, Any],
     memory: dict[int, torch.Tensor],
     before: dict[int, torch.Tensor],
 ) -> bool:
-    """Whether each argument that changed is now another one as it was."""
+    """Return True if each argument that changed is now another one as it was."""
     views = list(views_of_launch(operation))
     was = [player.view_of(view, before[view[0]]) for view in views]
     now = [player.view_of(view, memory[view[0]]) for view in views]
     changed = [index for index, tensor in enumerate(now) if not same_bytes(tensor, was[index])]
     return bool(changed) and all(
         any(
-            other != index and _looks_like(one, now[index]) and same_bytes(one, now[index])
-            for other, one in enumerate(was)
+            other != index and _looks_like(before, now[index]) and same_bytes(before, now[index])
+            for other, before in enumerate(was)
         )
         for index in changed
     )

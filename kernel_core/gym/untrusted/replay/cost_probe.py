@@ -163,7 +163,7 @@ class TimingProbe:
     def summary(self, passes: Sequence[list[TimedWork]]) -> list[TimedWork]:
         """The works with the median of their times."""
         return [
-            replace(work, device_ms=statistics.median(one[index].device_ms for one in passes))
+            replace(work, device_ms=statistics.median(measured[index].device_ms for measured in passes))
             for index, work in enumerate(passes[-1])
         ]
 

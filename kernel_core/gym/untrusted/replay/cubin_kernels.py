@@ -48,7 +48,7 @@ class ImageKernel:
             _BUFFER, ctypes.addressof(buffer), _BUFFER_SIZE, ctypes.addressof(size), _END
         )
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        sizes = [ctypes.c_uint(one) for one in (*grid, *_block(options), shared)]
+        sizes = [ctypes.c_uint(size) for size in (*grid, *_block(options), shared)]
         call_driver("cuLaunchKernel", self.function, *sizes, stream, None, extra)
 
     def resources(self, options: dict[str, int]) -> KernelResources:

@@ -40,8 +40,8 @@ def outputs_need_kernels(
     outputs: list[torch.Tensor],
     moving: Collection[int],
 ) -> bool:
-    """Whether the right `outputs` for `inputs` depend on what the launches make of these, not of `others`;
-    `moving` are the ids of those that only move data.
+    """Return True if the right `outputs` for `inputs` depend on what the launches make of these, not of
+    `others`; `moving` are the ids of those that only move data.
 
     Outputs that are the same for both, or are an input, tell nothing; where all are, the answer is yes.
     """
@@ -56,12 +56,12 @@ def outputs_need_kernels(
         differing = _num_failing(for_others[index], want)
         if differing and all(_num_failing(tensor, want, 1) for tensor in inputs):
             telling[index] = math.ceil(NEGLIGIBLE_SHARE * differing)
-    found: set[int] = set()
+    needed: set[int] = set()
 
     def look(tensor: torch.Tensor) -> None:
-        found.update(
+        needed.update(
             index
-            for index in telling.keys() - found
+            for index in telling.keys() - needed
             if _num_failing(tensor, wanted[index], telling[index]) < telling[index]
         )
 
@@ -75,10 +75,10 @@ def outputs_need_kernels(
         as_before=True,
     )
     given = echo.outputs()
-    found.update(
+    needed.update(
         index for index, least in telling.items() if _num_failing(given[index], wanted[index], least) < least
     )
-    return not telling or found != telling.keys()
+    return not telling or needed != telling.keys()
 
 
 def _play_and_keep(player: TracePlayer, moving: Collection[int]) -> tuple[_LaunchWrites, list[torch.Tensor]]:

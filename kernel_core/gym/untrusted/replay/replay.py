@@ -138,7 +138,7 @@ class _Replay:
         return moving, idle, first, right
 
     def answer_swaps(self, first: list[torch.Tensor], right: list[torch.Tensor], moving: set[int]) -> None:
-        """Where the library works too, whether its outputs need what the launches make of the first inputs,
+        """Tell, where the library works too, if its outputs need what the launches make of the first inputs,
         with others in their place."""
         for _ in range(ECHOES if library_works(self._trace) else 0):
             _wait_for_turn(self._channel)
@@ -175,8 +175,10 @@ def _all_kernels(header: dict[str, Any], path: Path) -> list[Any]:
     built = build_kernels(header["source"], str(path), described)
     images = {name: DeviceImage(base64.b64decode(image)) for name, image in header["images"].items()}
     return [
-        images[one["extension"]].kernel(one["symbol"], one["name"]) if one["extension"] else kernel
-        for one, kernel in zip(described, built, strict=True)
+        images[kernel_text["extension"]].kernel(kernel_text["symbol"], kernel_text["name"])
+        if kernel_text["extension"]
+        else kernel
+        for kernel_text, kernel in zip(described, built, strict=True)
     ]
 
 
@@ -216,7 +218,7 @@ def _measure(player: TracePlayer, conduct: CostProbe, *, once: bool) -> tuple[Tr
 
 def _marked(works: list[Any], trace: dict[str, Any], useless: set[int]) -> list[Any]:
     """The works, with those marked that are none of its own: what only moved data or changed nothing."""
-    launches = iter([id(one) in useless for one in trace["operations"] if "launch" in one])
+    launches = iter([id(operation) in useless for operation in trace["operations"] if "launch" in operation])
     return [replace(work, copies_only=next(launches)) if work.own else work for work in works]
 
 

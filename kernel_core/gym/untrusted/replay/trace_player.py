@@ -144,7 +144,7 @@ class TracePlayer:
     def memory_of(self, operation: dict[str, Any]) -> dict[int, torch.Tensor]:
         """The bytes of each storage among a launch's arguments, by its number."""
         storages = {view[0]: self._storages[view[0]] for view in views_of_launch(operation)}
-        return {number: bytes_of(one) for number, one in storages.items()}
+        return {number: bytes_of(storage) for number, storage in storages.items()}
 
     def view_of(self, view: list[Any], memory: torch.Tensor) -> torch.Tensor:
         """A view of a storage, as its argument, in other bytes of that storage."""

@@ -57,7 +57,9 @@ class _Fill:
         share = ((mixed >> 39) & (_SHARES - 1)).double() / _SHARES
         if not self.is_wide:
             return (self.low + (self.high - self.low) * share).clamp(self.low, self.high).to(self.dtype)
-        powers = torch.tensor([2.0 ** (one - _POWERS // 2) for one in range(_POWERS)], device=whole.device)
+        powers = torch.tensor(
+            [2.0 ** (power - _POWERS // 2) for power in range(_POWERS)], device=whole.device
+        )
         size = max(abs(self.low), abs(self.high)) or 1.0
         largest = torch.finfo(self.dtype).max
         wide = (2 * share - 1) * powers.double()[(mixed >> 8) & (_POWERS - 1)] * size
@@ -93,7 +95,7 @@ class OtherValues:
         }
 
     def find_a_move(self) -> bool:
-        """Whether the launch only moves numbers."""
+        """Return True if the launch only moves numbers."""
         if not all(at.numel() for at in self._places.values()):
             return False  # the launch changed no whole number
         after = {number: raw.clone() for number, raw in self._memory.items()}
@@ -112,8 +114,8 @@ class OtherValues:
             number: _range(_elements(self._before[number], self._floats[number])) for number in self._floats
         }
         own = self._written()
-        is_moved = {number: torch.ones_like(one).bool() for number, one in own.items()}
-        is_constant = {number: torch.ones_like(one).bool() for number, one in own.items()}
+        is_moved = {number: torch.ones_like(contents).bool() for number, contents in own.items()}
+        is_constant = {number: torch.ones_like(contents).bool() for number, contents in own.items()}
         fewest = min(at.numel() for at in self._places.values())
         for is_wide in (False, True):
             first: dict[int, torch.Tensor] = {}
@@ -133,7 +135,7 @@ class OtherValues:
                     if not bool((is_moved[number] | is_constant[number]).all()):
                         return False
         masks = any(bool((~is_moved[number] & self._is_given(number)).any()) for number in own)
-        return not masks and any(bool(one.any()) for one in is_moved.values())
+        return not masks and any(bool(moved.any()) for moved in is_moved.values())
 
     def _fill(self, fills: dict[int, _Fill]) -> None:
         """Other numbers in all memory; integers as they were."""
@@ -156,12 +158,12 @@ class OtherValues:
     def _is_replaced(
         self, number: int, was: torch.Tensor, now: torch.Tensor, fills: dict[int, _Fill]
     ) -> torch.Tensor:
-        """Whether each number was replaced as those of some storage were."""
+        """Return a mask of the numbers that were replaced as those of some storage were."""
         dtype = self._floats[number]
-        found = torch.zeros_like(was).bool()
+        is_image = torch.zeros_like(was).bool()
         for fill in {fill for storage, fill in fills.items() if self._floats[storage] == dtype}:
-            found |= _bits(fill.image(was.view(dtype))) == now
-        return found
+            is_image |= _bits(fill.image(was.view(dtype))) == now
+        return is_image
 
     def _is_given(self, number: int) -> torch.Tensor:
         return _bits(_elements(self._given(number), self._floats[number]))[self._places[number]] != 0
@@ -186,10 +188,10 @@ def _range(values: torch.Tensor) -> tuple[float, float]:
 def _changed_places(now: torch.Tensor, was: torch.Tensor) -> torch.Tensor:
     """Positions of elements that differ; of many, as many as are followed, evenly."""
     pairs = list(zip(now.split(_CHUNK), was.split(_CHUNK), strict=True))
-    stride = -(-sum(int((one != other).sum()) for one, other in pairs) // _SAMPLE) or 1
+    stride = -(-sum(int((before != other).sum()) for before, other in pairs) // _SAMPLE) or 1
     return torch.cat(
         [
-            (one != other).nonzero().flatten()[::stride] + index * _CHUNK
-            for index, (one, other) in enumerate(pairs)
+            (before != other).nonzero().flatten()[::stride] + index * _CHUNK
+            for index, (before, other) in enumerate(pairs)
         ]
     )
