@@ -6,9 +6,13 @@ of an instance, so names of weights, state dicts and classes stay as they are.
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -105,6 +109,32 @@ def uninstall(module: nn.Module) -> None:
     """Give a submodule its own `forward` back."""
     if (original := module.__dict__.pop(ORIGINAL, None)) is not None:
         module.__dict__["forward"] = original
+
+
+def install_library(
+    model: nn.Module, folder: Path, package: str, names: Sequence[str] | None = None
+) -> list[str]:
+    """Install the kernels of a library's folder in a model; return the paths of the replaced submodules."""
+    paths = []
+    for name, entry in json.loads((folder / "contracts.json").read_text()).items():
+        if names is None or name in names:
+            kernel = importlib.import_module(f"{package}.{name}")
+            for path in entry["paths"]:
+                install(
+                    model.get_submodule(path),
+                    partial(kernel.ModelNew, *entry["arguments"]),
+                    entry["contract"],
+                )
+                paths.append(path)
+    return paths
+
+
+def uninstall_library(model: nn.Module) -> list[str]:
+    """Give every submodule its own `forward` back; return their paths."""
+    paths = [path for path, module in model.named_modules() if ORIGINAL in module.__dict__]
+    for path in paths:
+        uninstall(model.get_submodule(path))
+    return paths
 
 
 def _fits(

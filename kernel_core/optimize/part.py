@@ -45,6 +45,8 @@ class Contract(Record):
     """By input; a name is a free dimension, of at most its size in `free`."""
     dtypes: tuple[str, ...]
     free: dict[str, int]
+    arguments: tuple[int, ...]
+    """Sizes that construct the kernels' module."""
     weights: dict[str, str]
     """Attribute of the kernels' module to the path in the submodule."""
     weight_dtypes: dict[str, str]
@@ -148,7 +150,17 @@ class _Writer:
         sized = _size_attributes(module)
         self.attributes = {f: v for f, v in sized.items() if f"self.{f}" in body}
         self.sizes = _Sizes(self.tensors, self.used, self.attributes)
+        self.init = [f"        self.{_flat(path)} = {self._weight(t)}" for path, t in self.used.items()]
+        for flat, value in self.attributes.items():
+            parts = [self.sizes.text(n).lower() if n >= _LEAST_SIZE else repr(n) for n in _whole(value)]
+            self.init.append(
+                f"        self.{flat} = {_tuple(parts) if isinstance(value, tuple) else parts[0]}"
+            )
+        words = {word for line in self.init for word in _words(line)}
+        constants = self.sizes.constants()
+        self.given = [name for name in constants if name.lower() in words]
         self.contract = Contract(
+            arguments=tuple(constants[name] for name in self.given),
             inputs=tuple(self.tensors),
             shapes=tuple(self.sizes.pattern(tensor) for tensor in self.tensors.values()),
             dtypes=tuple(str(tensor.dtype) for tensor in self.tensors.values()),
@@ -161,14 +173,7 @@ class _Writer:
 
     def text(self) -> str:
         """Return the problem's module."""
-        sizes = self.sizes
-        init = [f"        self.{_flat(path)} = {self._weight(path, t)}" for path, t in self.used.items()]
-        for flat, value in self.attributes.items():
-            parts = [sizes.text(n).lower() if n >= _LEAST_SIZE else repr(n) for n in _whole(value)]
-            init.append(f"        self.{flat} = {_tuple(parts) if isinstance(value, tuple) else parts[0]}")
-        words = {word for line in init for word in _words(line)}
-        given = [name for name in sizes.constants() if name.lower() in words]
-        returns = self.returns[0] if len(self.returns) == 1 else f"{', '.join(self.returns)}"
+        returns = ", ".join(self.returns)
         inputs = [self._drawn(tensor) for tensor in self.tensors.values()]
         return "\n".join(
             [
@@ -176,17 +181,17 @@ class _Writer:
                 "import torch.nn as nn",
                 "import torch.nn.functional as F",
                 "\n\nclass Model(nn.Module):",
-                f"    def __init__(self{''.join(f', {name.lower()}' for name in given)}):",
+                f"    def __init__(self{''.join(f', {name.lower()}' for name in self.given)}):",
                 "        super().__init__()",
-                *init,
+                *self.init,
                 f"\n    def forward(self, {', '.join(self.tensors)}):",
                 *(f"        {line}" for line in self.lines),
                 f"        return {returns}\n\n",
-                tail_of(sizes.constants(), inputs, given),
+                tail_of(self.sizes.constants(), inputs, self.given),
             ]
         )
 
-    def _weight(self, path: str, tensor: torch.Tensor) -> str:
+    def _weight(self, tensor: torch.Tensor) -> str:
         """Return the constructor's text of a weight, scaled so that signals keep their size."""
         shape = _tuple([self.sizes.text(size).lower() for size in tensor.shape])
         dtype = "" if tensor.dtype == torch.float32 else f", dtype={tensor.dtype}"

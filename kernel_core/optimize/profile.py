@@ -8,6 +8,7 @@ eager mode. The gain of a submodule is its predicted time minus its floors: an u
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 from collections import defaultdict
@@ -31,6 +32,8 @@ from kernel_core.records import Record
 
 _CALLS = 3
 """Timed calls of the whole module, after one that warms up."""
+_WIDTH = 30
+"""Characters of a kind in the table."""
 
 
 class ProfileRow(Record):
@@ -74,6 +77,35 @@ class Profile(Record):
     def whole(self) -> ProfileRow:
         """The row of the whole module."""
         return next(row for row in self.rows if not row.path and not row.is_region)
+
+    def table(self, most: int = 20) -> list[dict[str, object]]:
+        """Return the rows with a gain for a table; equal ones of numbered submodules are one row."""
+        groups: defaultdict[tuple[str, str, float], list[ProfileRow]] = defaultdict(list)
+        for row in self.rows:
+            place = re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", row.path) or "(whole)"
+            groups[place, f"region: {row.kind}" if row.is_region else row.kind, row.predicted_ms].append(row)
+        shares = [(key, rows, self._share(rows)) for key, rows in groups.items()]
+        return [
+            {
+                "submodule": place,
+                "what": kind if len(kind) <= _WIDTH else f"{kind[: _WIDTH - 1]}…",
+                "places": len(rows),
+                f"{self.device} ms": None if rows[0].is_region else f"{_mean(rows):.3g}",
+                "predicted ms": f"{predicted_ms:.3g}",
+                "MB": f"{rows[0].bytes_moved / 1e6:.3g}",
+                "times floor": f"{rows[0].times_floor:.3g}",
+                "gain, all places": f"{share:.1%}",
+            }
+            for (place, kind, predicted_ms), rows, share in sorted(shares, key=lambda group: -group[2])[:most]
+            if share > 0
+        ]
+
+    def _share(self, rows: Sequence[ProfileRow]) -> float:
+        return sum(row.gain_ms for row in rows) / (self.whole.predicted_ms or 1.0)
+
+
+def _mean(rows: Sequence[ProfileRow]) -> float:
+    return statistics.fmean(row.measured_ms or 0.0 for row in rows)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -19,11 +21,13 @@ from kernel_core.errors import ConfigError
 from kernel_core.evaluation.metrics import SpeedKind
 from kernel_core.gym.contract.requests import Gym
 from kernel_core.optimize.authors import Author
+from kernel_core.optimize.library import PACKAGE, kernel_name, write_library
 from kernel_core.optimize.part import Part, problem_of, recorded_calls, write_part
 from kernel_core.optimize.profile import Profile, ProfileRow, profile
 from kernel_core.optimize.search import Confirmed, search
 from kernel_core.optimize.tape import Unwritable
 from kernel_core.optimize.target import Target
+from kernel_core.optimize.whole import Whole, choose_places, prove
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Record
 from kernel_core.store import Store
@@ -46,9 +50,9 @@ class Parts(Record):
             {
                 "part": part.problem.name,
                 "places": len(part.paths),
-                "predicted ms": part.predicted_ms,
-                "saves at most": part.gain_ms / part.predicted_ms if part.predicted_ms else 0.0,
-                "of the whole": part.gain_ms * len(part.paths) / whole.predicted_ms,
+                "predicted ms": f"{part.predicted_ms:.3g}",
+                "saves at most": f"{part.gain_ms / part.predicted_ms:.1%}",
+                "of the whole, all places": f"{part.gain_ms * len(part.paths) / whole.predicted_ms:.1%}",
                 "first place": part.paths[0] or "(whole)",
             }
             for part in self.parts
@@ -163,4 +167,38 @@ def confirmed(
         if not store.exists(name)
     ]
     each(left, work, at_once=True)
+    return read_confirmed(store)
+
+
+def read_confirmed(store: Store) -> list[Confirmed]:
+    """Return what was found for each part, in the parts' order."""
+    parts = Parts.model_validate(store.read_json("parts.json")).parts
+    names = [f"confirmed/{part.problem.name}.json" for part in parts]
     return [Confirmed.model_validate(store.read_json(name)) for name in names]
+
+
+def whole_model(
+    target: Target, spec: str, rows: Profile, winners: Sequence[Confirmed], device: str, store: Store
+) -> Whole:
+    """Return the whole module with the winners that help it, made once; the library has these alone."""
+    if not store.exists("whole.json"):
+        folder = Path(store.path(PACKAGE))
+        places = choose_places(winners)
+        report: dict[str, Any] = {"names": [], "taken_out": {}, "error": None}
+        if places:
+            write_library(folder, target, winners, places, device)
+            report = prove(spec, folder, places, device)
+        stayed = {name: tuple(places[name]) for name in report.pop("names")}
+        table = write_library(folder, target, winners, stayed, device)
+        saved_ms = sum(len(stayed.get(kernel_name(winner), ())) * winner.saved_ms for winner in winners)
+        made = Whole(
+            **report,
+            places=stayed,
+            device=device,
+            table=tuple(table),
+            predicted_eager_ms=rows.whole.predicted_ms,
+            predicted_kernels_ms=rows.whole.predicted_ms - saved_ms if device == "cpu" else None,
+        )
+        store.write_json("figures.json", made.rows())
+        store.write("whole.json", made.model_dump_json(indent=1).encode())
+    return Whole.model_validate(store.read_json("whole.json"))
