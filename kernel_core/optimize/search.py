@@ -15,7 +15,7 @@ from kernel_core.records import Candidate, Evaluation, NotJudged, Record
 
 
 class Confirmed(Record):
-    """What the search found for one part."""
+    """Outcome of the search for one part."""
 
     part: Part
     """Its contract has the free dimensions at which the winner passed."""

@@ -22,12 +22,13 @@ from kernel_core.evaluation.metrics import SpeedKind
 from kernel_core.gym.contract.requests import Gym
 from kernel_core.optimize.authors import Author
 from kernel_core.optimize.library import PACKAGE, kernel_name, write_library
-from kernel_core.optimize.part import Part, problem_of, recorded_calls, write_part
+from kernel_core.optimize.part import Part, problem_of, recorded_calls
 from kernel_core.optimize.profile import Profile, ProfileRow, profile
 from kernel_core.optimize.search import Confirmed, search
 from kernel_core.optimize.tape import Unwritable
 from kernel_core.optimize.target import Target
 from kernel_core.optimize.whole import Whole, choose_places, prove
+from kernel_core.optimize.write import write_part
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Record
 from kernel_core.store import Store

@@ -8,6 +8,7 @@ fake tensors. What the lines compute is compared with the module itself (`part.p
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -31,14 +32,14 @@ class Unwritable(Exception):
 class Tape(TorchFunctionMode):
     """Writes each call of torch's on tensors as a line. `names` are the texts of tensors known before."""
 
-    def __init__(self, inputs: dict[str, torch.Tensor], weights: dict[str, torch.Tensor]) -> None:
+    def __init__(self, inputs: Mapping[str, torch.Tensor], weights: Mapping[str, torch.Tensor]) -> None:
         super().__init__()
         self.lines: list[str] = []
         self.used: set[str] = set()
         """Texts of the weights that the lines read."""
         self._taken = {"self", "torch", "nn", "F", *inputs}
         self._weights = {id(tensor): text for text, tensor in weights.items()}
-        self._texts = {id(tensor): (tensor, text) for text, tensor in (weights | inputs).items()}
+        self._texts = {id(tensor): (tensor, text) for text, tensor in {**weights, **inputs}.items()}
         self._device = next(iter(inputs.values())).device
         self._device_text = f"{next(iter(inputs))}.device"
 

@@ -55,7 +55,7 @@ class Whole(Record):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the figures of the whole, for a table."""
-        rows = [
+        rows: list[dict[str, Any]] = [
             {"what": "predicted eager, ms", "value": self.predicted_eager_ms},
             {"what": "predicted with kernels, ms", "value": self.predicted_kernels_ms},
             {"what": "measured eager, ms", "value": self.eager_ms},
@@ -64,8 +64,8 @@ class Whole(Record):
             {"what": f"relative error of the outputs ({self.device})", "value": self.error},
             {"what": "kernels in place", "value": sum(map(len, self.places.values()))},
         ]
-        taken = [{"what": f"taken out: {name}", "value": reason} for name, reason in self.taken_out.items()]
-        return [row for row in rows if row["value"] is not None] + taken
+        rows += [{"what": f"taken out: {name}", "value": reason} for name, reason in self.taken_out.items()]
+        return [row for row in rows if row["value"] is not None]
 
 
 def choose_places(winners: Sequence[Confirmed]) -> dict[str, list[str]]:

@@ -8,8 +8,9 @@ from torch import nn
 
 from kernel_core.optimize import dispatch
 from kernel_core.optimize.dispatch import install, uninstall
-from kernel_core.optimize.part import recorded_calls, write_part
+from kernel_core.optimize.part import recorded_calls
 from kernel_core.optimize.target import load_target
+from kernel_core.optimize.write import write_part
 
 
 class Marked(nn.Module):

@@ -9,11 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from kernel_core.optimize.part import problem_of, recorded_calls, write_part
+from kernel_core.optimize.part import problem_of, recorded_calls
 from kernel_core.optimize.profile import profile
 from kernel_core.optimize.stages import find_parts
 from kernel_core.optimize.tape import Unwritable
 from kernel_core.optimize.target import Target, load_target
+from kernel_core.optimize.write import write_part
 from kernel_core.problems.load import resize
 
 

@@ -33,7 +33,8 @@ def test_kernelbench_names_are_a_target(tmp_path):
     file = tmp_path / "gelu.py"
     file.write_text(
         "import torch\nclass Model(torch.nn.Module):\n    def __init__(self, n):\n"
-        "        super().__init__()\n        self.n = n\n    def forward(self, x):\n        return torch.relu(x) * self.n\n"
+        "        super().__init__()\n        self.n = n\n"
+        "    def forward(self, x):\n        return torch.relu(x) * self.n\n"
         "def get_inputs():\n    return [torch.randn(3, 4)]\ndef get_init_inputs():\n    return [2]\n"
     )
     target = load_target(str(file))
