@@ -19,7 +19,8 @@ import torch
 from torch import nn
 
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-ORIGINAL = "_dojo_original_forward"
+INSTALLED = "_dojo_kernel"
+"""Attribute of a submodule with its own forward and the kernels' module."""
 
 
 def template_of(value: Any, tensors: list[tuple[str, torch.Tensor]], names: Mapping[int, str] = {}) -> Any:
@@ -101,14 +102,14 @@ def install(module: nn.Module, make: Callable[[], nn.Module], contract: Mapping[
         outputs = kernel(*inputs)
         return filled(contract["result"], outputs if isinstance(outputs, tuple | list) else [outputs])
 
-    module.__dict__[ORIGINAL] = original
+    module.__dict__[INSTALLED] = (original, kernel)
     module.__dict__["forward"] = forward
 
 
 def uninstall(module: nn.Module) -> None:
     """Give a submodule its own `forward` back."""
-    if (original := module.__dict__.pop(ORIGINAL, None)) is not None:
-        module.__dict__["forward"] = original
+    if (installed := module.__dict__.pop(INSTALLED, None)) is not None:
+        module.__dict__["forward"] = installed[0]
 
 
 def install_library(
@@ -131,7 +132,7 @@ def install_library(
 
 def uninstall_library(model: nn.Module) -> list[str]:
     """Give every submodule its own `forward` back; return their paths."""
-    paths = [path for path, module in model.named_modules() if ORIGINAL in module.__dict__]
+    paths = [path for path, module in model.named_modules() if INSTALLED in module.__dict__]
     for path in paths:
         uninstall(model.get_submodule(path))
     return paths

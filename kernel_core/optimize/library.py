@@ -85,8 +85,9 @@ def write_library(
     (folder / "contracts.json").write_text(json.dumps(entries, indent=1) + "\n")
     (folder / "__init__.py").write_text(_INIT.format(target=target.name))
     shutil.copy(dispatch.__file__, folder / "dispatch.py")
-    (folder / "index.html").write_text(_page(target.name, rows))
-    table = [list(rows[0]), *([_number(value) for value in row.values()] for row in rows)] if rows else []
+    wide = [_with_contract(row, entries[row["kernel"]]) for row in rows]
+    (folder / "index.html").write_text(_page(target.name, wide))
+    table = [list(wide[0]), *([_number(value) for value in row.values()] for row in wide)] if wide else []
     (folder / "table.txt").write_text("".join(f"{' | '.join(line)}\n" for line in table))
     return rows
 
@@ -114,19 +115,24 @@ def _evidence(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _row(name: str, entry: Mapping[str, Any], evaluation: Evaluation, kind: SpeedKind) -> dict[str, Any]:
-    contract = entry["contract"]
-    shapes = ", ".join("x".join(map(str, shape)) for shape in contract["shapes"])
+    gpu = evaluation.traffic.gpu if evaluation.traffic else "a GPU"
     return {
         "kernel": name,
         "places": len(entry["paths"]),
         f"{kind} speed-up": entry["speedup"],
-        "over": evaluation.baseline
-        or f"eager on {evaluation.traffic.gpu if evaluation.traffic else 'a GPU'}",
+        "over": evaluation.baseline or f"eager on {gpu}",
         f"{kind} ms saved": entry["saved_ms"] * len(entry["paths"]),
-        "shapes": shapes,
-        "free up to": ", ".join(f"{key}<={size}" for key, size in contract["free"].items()),
-        "types": ", ".join(dict.fromkeys(contract["dtypes"])),
         "author": entry["author"],
+    }
+
+
+def _with_contract(row: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+    contract = entry["contract"]
+    return {
+        **row,
+        "shapes": ", ".join("x".join(map(str, shape)) for shape in contract["shapes"]),
+        "free up to": ", ".join(f"{name}<={size}" for name, size in contract["free"].items()),
+        "types": ", ".join(dict.fromkeys(contract["dtypes"])),
         "origin": entry["origin"]["class"],
     }
 

@@ -22,14 +22,14 @@ class Confirmed(Record):
     author: str
     """Author of the winner; empty without one."""
     selected: Selected
-    saved_ms: float
-    """Median time that a place saves: measured against the fair baseline, or predicted against eager.
-
-    A prediction is at most the profile's bound: the judge counts a library's attention as three operators.
-    """
     lost_sizes: tuple[str, ...] = ()
     """Free dimensions at which the winner failed; its contract has their own sizes only."""
-    seconds: float = 0.0
+
+    @property
+    def saved_ms(self) -> float:
+        """Median time that a place saves: measured against the fair baseline, or predicted against eager."""
+        winner = self.selected.winner
+        return statistics.median(_saved_ms(self.part, again) for again in winner.again) if winner else 0.0
 
     @property
     def candidate(self) -> Candidate | None:
@@ -55,26 +55,26 @@ def search(part: Part, authors: Sequence[Author], gym: Gym, kind: SpeedKind, see
     group = _group(part, list(written.values()), outcomes)
     selected = select(part.problem, group, gym, kind, seed)
     if selected.winner is None:
-        return Confirmed(part=part, author="", selected=selected, saved_ms=0.0)
+        return Confirmed(part=part, author="", selected=selected)
     candidate = selected.winner.ranked.candidate
     lost = _lost_sizes(part, candidate, selected.winner.ranked.evaluation, gym, seed)
-    saved = statistics.median(map(saved_ms, selected.winner.again))
     return Confirmed(
         part=part.model_copy(update={"contract": without_free(part.contract, lost)}),
         author=written[candidate.sha256].author,
         selected=selected,
-        saved_ms=saved if kind == "measured" else min(saved, part.gain_ms),
         lost_sizes=lost,
     )
 
 
-def saved_ms(evaluation: Evaluation) -> float:
-    """Return the time that a correct candidate saves: measured if it was timed, else predicted."""
+def _saved_ms(part: Part, evaluation: Evaluation) -> float:
+    """Return the time that a correct candidate saves at one place.
+
+    A prediction takes the judge's ratio and the profile's time: the judge counts a library's attention as
+    its separate operators, the profile as one.
+    """
     if evaluation.timing is not None and evaluation.reference_timing is not None:
         return evaluation.reference_timing.median_ms - evaluation.timing.median_ms
-    if evaluation.traffic is not None and evaluation.reference_traffic is not None:
-        return evaluation.reference_traffic.predicted_ms - evaluation.traffic.predicted_ms
-    return 0.0
+    return part.predicted_ms * (1.0 - 1.0 / (evaluation.predicted_speedup or 1.0))
 
 
 def without_free(contract: Contract, names: Sequence[str]) -> Contract:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
+import math
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from kernel_core.errors import ConfigError
+from kernel_core.optimize.dispatch import INSTALLED
 from kernel_core.optimize.library import PACKAGE, kernel_name
 from kernel_core.optimize.search import Confirmed
 from kernel_core.optimize.target import Target, load_target
@@ -139,8 +141,10 @@ def _compared(target: Target, places: dict[str, list[str]], device: str) -> dict
 
     def error_with(names: Sequence[str]) -> float:
         library.uninstall(target.module)
-        library.install(target.module, names)
-        return _error(_tensors(target.call()), expected)
+        paths = library.install(target.module, names)
+        with _counted(target, paths) as ran:
+            error = _error(_tensors(target.call()), expected)
+        return error if ran == set(paths) else float("nan")
 
     limit = max(MOST_ERROR.get(str(tensor.dtype), MOST_ERROR_FLOAT32) for tensor in expected)
     names = list(places)
@@ -150,13 +154,34 @@ def _compared(target: Target, places: dict[str, list[str]], device: str) -> dict
             alone = _or_infinite(lambda name=name: error_with([name]))  # type: ignore[misc]
             if not alone <= limit:
                 names.remove(name)
-                taken_out[name] = f"the outputs differ by {alone:.2g} of their norm"
+                taken_out[name] = _reason(alone)
         error = _or_infinite(lambda: error_with(names)) if names else 0.0
         if not error <= limit:
-            taken_out |= dict.fromkeys(names, f"together the outputs differ by {error:.2g} of their norm")
+            taken_out |= dict.fromkeys(names, f"together: {_reason(error)}")
             names = []
     report: dict[str, Any] = {"taken_out": taken_out, "names": names, "error": error if names else None}
     return report | _timed(target, library, names, taken_out) if device == "cuda" else report
+
+
+@contextmanager
+def _counted(target: Target, paths: Sequence[str]) -> Iterator[set[str]]:
+    """Collect the paths where kernels run, and not the original, while the block lasts."""
+    ran: set[str] = set()
+    handles = []
+    for path in paths:
+        _, kernel = target.module.get_submodule(path).__dict__[INSTALLED]
+        handles.append(kernel.register_forward_hook(lambda *_, path=path: ran.add(path)))
+    try:
+        yield ran
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _reason(error: float) -> str:
+    if math.isnan(error):
+        return "the example call does not fit its contract"
+    return "it raises" if math.isinf(error) else f"the outputs differ by {error:.2g} of their norm"
 
 
 def _timed(target: Target, library: Any, names: list[str], taken_out: dict[str, str]) -> dict[str, Any]:
@@ -221,7 +246,7 @@ def _error(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) ->
 
 
 def _or_infinite(measure: Callable[[], float]) -> float:
-    """Return the error of the outputs; infinite where a kernel raises."""
+    """Return the error of the outputs; infinite where a kernel raises, NaN where it does not run."""
     try:
         return measure()
     except Exception:
@@ -229,5 +254,4 @@ def _or_infinite(measure: Callable[[], float]) -> float:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYTHONHASHSEED", "0")
     _main(*sys.argv[1:])

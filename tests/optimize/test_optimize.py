@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from flows.cli import run
 from kernel_core.config import GymConfig
@@ -79,7 +80,7 @@ def _import_alone(folder: Path, target) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_kernel_that_spoils_the_whole_is_taken_out(tmp_path):
+def test_a_kernel_that_spoils_the_whole_or_never_runs_is_taken_out(tmp_path):
     spec, store = f"{MODULES}:norm", Store(tmp_path / "optimize")
     target = load_target(spec)
     rows = profiled(target, "cpu", "H200", store)
@@ -92,3 +93,21 @@ def test_a_kernel_that_spoils_the_whole_is_taken_out(tmp_path):
     spoiled = type(outcome).model_validate(data)
     whole = whole_model(target, spec, rows, [spoiled], "cpu", store)
     assert whole.places == {} and "differ by 2" in next(iter(whole.taken_out.values()))
+    store.remove("whole.json")
+    contract = outcome.part.contract.model_copy(update={"free": {}, "shapes": ((7, 7, 7),)})
+    elsewhere = outcome.model_copy(update={"part": outcome.part.model_copy(update={"contract": contract})})
+    whole = whole_model(target, spec, rows, [elsewhere], "cpu", store)
+    assert whole.places == {} and "does not fit" in next(iter(whole.taken_out.values()))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_times_the_whole_against_eager_and_compiled(tmp_path):
+    spec, store = f"{MODULES}:block", Store(tmp_path / "optimize")
+    target = load_target(spec, "cuda")
+    rows = profiled(target, "cuda", "H200", store)
+    parts = parts_of(target, rows, store).parts
+    with open_gym(GymConfig(device="cuda", workers=1)) as gym:
+        confirmed(parts, [generator], gym, "measured", 0, store)
+    whole = whole_model(target, spec, rows, read_confirmed(store), "cuda", store)
+    assert whole.eager_ms > 0 and whole.kernels_ms > 0 and whole.predicted_kernels_ms is None

@@ -113,3 +113,18 @@ def test_a_submodule_that_runs_twice_is_refused():
     target = Target("twice", nn.Sequential(shared, nn.Tanh(), shared), (torch.randn(4),), {})
     with pytest.raises(Unwritable, match="runs it 2 times"):
         write_part(shared, recorded_calls(target, ["0"])["0"])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("llama_layers", {"LlamaDecoderLayer", "LlamaAttention", "LlamaMLP", "LlamaRMSNorm"}),
+        ("convnext_stage", {"ConvNextStage", "ConvNextLayer"}),
+    ],
+)
+def test_modules_of_an_installed_package_are_written(name, kinds):
+    target = load_target(f"tests.optimize.installed_modules:{name}")
+    parts = find_parts(target, profile(target, "cpu")).parts
+    assert kinds <= {part.kind for part in parts}
+    assert all(len(part.paths) > 1 for part in parts if part.kind.endswith("Layer"))
