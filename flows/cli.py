@@ -35,6 +35,7 @@ ALIASES = {"best-of": "best-of-n"}
 COMMANDS = {
     "prompt": "print the prompt of a problem",
     "judge": "judge a kernel: honest, correct, fast",
+    "optimize": "make a module of yours faster with verified kernels",
     "teach": "write a judged kernel for a module by the generator",
     "audit": "find problems that accept answers which do no work",
     "harvest": "make problems from installed packages",
@@ -72,8 +73,9 @@ def run(argv: Sequence[str]) -> int:
     except DojoError as error:
         return _tell(str(error), error.exit_code)
     except KeyboardInterrupt:
+        resumes = stage is not None or words[0] == "optimize" or words[:2] == ["runs", "resume"]
         goes_on = "; everything finished is kept, and the same command goes on from there"
-        return _tell(f"stopped{goes_on if stage is not None or words[:2] == ['runs', 'resume'] else ''}", 130)
+        return _tell(f"stopped{goes_on if resumes else ''}", 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -37,9 +37,14 @@ class Answer:
     """Calls that stay torch's, and why."""
 
 
-def answer(problem: Problem, precision: str = "tf32", on_meta: bool = False) -> Answer:
-    """A kernel for a problem. Raises Unreadable where its module cannot be read or has nothing to write."""
-    graph = read(problem, on_meta)
+def answer(
+    problem: Problem, precision: str = "tf32", on_meta: bool = False, library: frozenset[str] = frozenset()
+) -> Answer:
+    """Return kernels for a problem; calls of the functions in `library` stay torch's.
+
+    Raises Unreadable where its module cannot be read or has nothing to write.
+    """
+    graph = read(problem, on_meta, library)
     try:
         return _Writer(problem, graph, precision).answer()
     except Unreadable:

@@ -8,6 +8,7 @@ of operators; a call without an entry stays as it is. Shapes and attributes of t
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import random
 import types
@@ -33,6 +34,16 @@ from kernel_core.records import Problem
 
 OPAQUE = (nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.TransformerEncoderLayer)
 """Layers that call what has no name in torch's interface; they stay layers."""
+PRODUCTS = frozenset(
+    {
+        *("linear", "bilinear", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "einsum"),
+        *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+        "scaled_dot_product_attention",
+    }
+)
+"""Matrix products and convolutions by torch's names: a library has its own kernels for them."""
+_KEYS = itertools.count()
+"""Numbers of results that stay torch's: an id may belong to a value that is gone."""
 _FIXED = (0, 1, -1)
 """Attributes that are literals in the answer: a stride of 1 is no size, and an axis is none."""
 _PLAIN = ("dim", "is_floating_point", "is_complex", "is_contiguous", "stride", "element_size", "get_device")
@@ -57,11 +68,11 @@ class Graph:
     """Names of the operators in order, as torch spells them."""
 
 
-def read(problem: Problem, on_meta: bool = False) -> Graph:
-    """The graph of a problem's `forward`. Raises Unreadable.
+def read(problem: Problem, on_meta: bool = False, library: frozenset[str] = frozenset()) -> Graph:
+    """Return the graph of a problem's `forward`. Raises Unreadable.
 
     `on_meta` takes tensors of the meta device in place of fake ones. It takes half of the time and is for
-    modules that ask for no device.
+    modules that ask for no device. Calls of the functions in `library` stay torch's.
     """
     arguments = forward_arguments(problem.source)
     try:
@@ -69,7 +80,7 @@ def read(problem: Problem, on_meta: bool = False) -> Graph:
         names.taken |= {*arguments, "F", "self", "torch", "triton", "tl", "nn", "math"}
         NAMES.set(names)
         with torch.device("meta") if on_meta else FakeTensorMode(allow_non_fake_inputs=True):
-            return _read(problem, arguments)
+            return _read(problem, arguments, library)
     except Unreadable:
         raise
     except Exception as error:  # another program's code may raise anything
@@ -95,7 +106,7 @@ def load_module(problem: Problem) -> types.ModuleType:
     return module
 
 
-def _read(problem: Problem, arguments: list[str]) -> Graph:
+def _read(problem: Problem, arguments: list[str], library: frozenset[str]) -> Graph:
     module = load_module(problem)
     torch.manual_seed(0)
     random.seed(0)
@@ -105,7 +116,7 @@ def _read(problem: Problem, arguments: list[str]) -> Graph:
         positional, named = positional
     model = module.Model(*positional, **named)
     inputs = list(module.get_inputs())
-    recorder = _Recorder(model)
+    recorder = _Recorder(model, library)
     with _named_numbers(model), recorder.running(), torch.no_grad():
         values = [recorder.argument(one, name) for one, name in zip(inputs, arguments, strict=False)]
         outputs = model(*values)
@@ -192,8 +203,9 @@ def _one_step(module: nn.RNNBase, x: torch.Tensor, *state: Any, **named: Any) ->
 class _Recorder(TorchFunctionMode):
     """Makes a value of each tensor that torch's functions return."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, library: frozenset[str]) -> None:
         super().__init__()
+        self._library = library
         self._values: dict[int, tuple[torch.Tensor, Value]] = {}
         self._parts: dict[int, tuple[torch.Tensor, Any]] = {}
         """For views made by an index: the tensor and the index."""
@@ -303,6 +315,8 @@ class _Recorder(TorchFunctionMode):
         return shape if dim is None else shape[int(dim)]
 
     def _recorded(self, function: Any, name: str, base: str, args: Any, kwargs: Any, result: Any) -> Any:
+        if base in self._library:
+            return self._call(_spelled(name), args, kwargs, result, base)
         in_place = isinstance(args[0] if args else None, torch.Tensor) and result is args[0]
         values = tree_map(
             lambda one: self.value(one) if isinstance(one, torch.Tensor) else one, (args, kwargs)
@@ -412,7 +426,7 @@ def _leaves(result: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int
 
 def _with_sizes(value: Value) -> Value:
     """A result of torch's with sizes that say where it stands; the name comes when the text is written."""
-    key = f"<{id(value)}>"
+    key = f"<{next(_KEYS)}>"
     shape = tuple(Size(size, f"{key}.shape[{axis}]") for axis, size in enumerate(value.shape))
     return Value(value.op, value.inputs, shape, value.dtype, {**value.attributes, "key": key})
 

@@ -48,6 +48,10 @@ def made_by_stage(run: Run, stage: str, folder: str) -> Iterator[RenderableType]
         yield winners(run, folder)
     elif stage == "compare":
         yield from comparison(run)
+    elif stage == "optimize":
+        whole = run.store.child(stage).read_json("whole.json")
+        yield rows_table("kernels in place", whole["table"])
+        yield rows_table("the whole module", run.store.child(stage).read_json("figures.json"))
     elif stage == "verify":
         verified = run.store.child("snapshot").open_sealed("snapshot").meta["verified"]
         yield rows_table("verified", [{"what": key, "value": value} for key, value in verified.items()])

@@ -1,0 +1,68 @@
+"""`dojo optimize`: a user's module, made faster by verified kernels."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from flows.arguments import Root
+from flows.terminal import working
+from tasks.gpu import require_gpu_here
+
+
+def optimize(
+    target: Annotated[str, Parameter(name="TARGET")],
+    /,
+    *,
+    device: Literal["cpu", "cuda"] = "cpu",
+    gpu: Literal["H200", "H100", "A100", "L4"] = "H200",
+    winners: str = "",
+    run: str = "",
+    root: Root = "runs",
+    dry_run: bool = False,
+) -> int:
+    """Find the parts of a module that faster kernels exist for, and prove them in the whole module.
+
+    Args:
+        target: FILE.py, FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION; see docs/optimize.md
+        device: where the module runs and kernels are judged; on a cpu speed is predicted
+        gpu: that times are predicted for
+        winners: folder of a best-of-N run on the problems of this run, as further candidates
+        run: folder under the root, named after the target by default
+        dry_run: print the profile and what would be tried; judge nothing
+    """
+    if device == "cuda":
+        require_gpu_here("--device")
+    if dry_run:
+        return _show_parts(target, device, gpu)
+    from flows.commands.stages import resume
+    from kernel_core.optimize.target import load_target, target_name
+
+    with working(f"loading {target}"):
+        load_target(target, device)
+    config = {"device": device, "predict_gpu": gpu}
+    name = run or f"optimize-{target_name(target)}"
+    return resume(
+        "optimize", {"target": target, "config": config, "winners": winners, "run": name, "root": root}
+    )
+
+
+def _show_parts(target: str, device: str, gpu: str) -> int:
+    """Print the profile and the parts with their predicted bounds."""
+    from kernel_core.optimize.profile import profile
+    from kernel_core.optimize.stages import find_parts
+    from kernel_core.optimize.target import load_target
+    from kernel_core.report.overview import rows_table
+
+    with working(f"profiling {target}"):
+        loaded = load_target(target, device)
+        rows = profile(loaded, device, gpu)
+        parts = find_parts(loaded, rows)
+    console, whole = Console(), rows.whole
+    console.print(rows_table(f"profile of {target}: predicted for {gpu}, eager mode", rows.table()))
+    console.print(rows_table("what would be tried, with upper bounds of the gain", parts.rows(whole)))
+    for path, reason in parts.left_out.items():
+        console.print(f"left out: {path or '(whole)'}: {reason}", markup=False, highlight=False)
+    return 0

@@ -1,0 +1,38 @@
+"""A user's module → verified kernels for its parts, and the whole module with them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from flows.running import running
+from flows.stage_flow import stage_flow
+from kernel_core.config import GymConfig
+from tasks.assets import making
+from tasks.optimize import confirm_winners, profile_module, prove_whole, write_problems
+
+
+@stage_flow("optimize", run_name="{run}: {target}")
+def optimize(
+    target: str, config: GymConfig, winners: str = "", run: str = "optimize", root: str = "runs"
+) -> None:
+    """Profile a module, search kernels for its parts, and keep those that help the whole.
+
+    Args:
+        target: FILE.py, FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION; see docs/optimize.md.
+        config: Settings of the judge; its device is the module's.
+        winners: Folder of a best-of-N run on the written problems, as further candidates.
+        run: Folder under the root; under a known name a run goes on.
+        root: Local folder.
+    """
+    with running(run, root) as here:
+        file = Path(target.partition(":")[0])
+        text = file.read_bytes() if file.is_file() else b""
+        settings = {"target": target, "gym": config.model_dump(), "winners": winners}
+        inputs = {"target": hashlib.sha256(text).hexdigest()}
+        with making(here, "optimize", settings, {}, inputs, folder="optimize") as work:
+            if not work.done:
+                profile_module(target, config, work.store)
+                write_problems(target, config, here, work.store)
+                confirm_winners(config, winners, here, work.store)
+                prove_whole(target, config, here, work.store)

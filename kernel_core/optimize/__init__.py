@@ -1,0 +1,1 @@
+"""Faster kernels for a user's own module: profile, problems, candidates, confirmed winners, whole model."""

@@ -1,0 +1,29 @@
+"""Answers that leave products to the library."""
+
+from __future__ import annotations
+
+from kernel_core.generator.answer import answer
+from kernel_core.generator.read import PRODUCTS
+from kernel_core.problems.load import parse_problem
+from tests.generator.small_problems import problem
+
+
+def answered(expression: str, *inputs: str, library: frozenset[str] = PRODUCTS):
+    """Return the answer to a problem of one expression."""
+    read = parse_problem(problem(expression, *inputs), id="test/library", suite="test")
+    return answer(read, library=library)
+
+
+def test_a_product_stays_with_torch_and_what_follows_is_a_kernel():
+    inputs = ("torch.randn(40, 33)", "torch.randn(33, 20)")
+    written = answered("torch.relu(a @ b)", *inputs)
+    assert written.kernels == 1 and "tl.dot" not in written.source and written.reasons == []
+    assert "tl.dot" in answered("torch.relu(a @ b)", *inputs, library=frozenset()).source
+
+
+def test_sizes_of_a_product_are_read_behind_it():
+    chain = "torch.sigmoid(torch.relu(torch.tanh(a @ b) @ b) @ b)"
+    lines = answered(chain, "torch.randn(40, 20)", "torch.randn(20, 20)").source.splitlines()
+    for name in ("matmul", "matmul_2", "matmul_3"):
+        made = next(index for index, line in enumerate(lines) if line.strip().startswith(f"{name} ="))
+        assert all(index > made for index, line in enumerate(lines) if f" {name}." in line.split("=")[-1])
