@@ -56,7 +56,7 @@ def of_table() -> dict[str, str]:
         function = spelled(name)
         if function is None:
             continue
-        required = [one for one in entry.parameters if one not in entry.defaults]
+        required = entry.required
         if name == "threshold":
             problems[name] = problem("F.threshold(a, 0.5, 2.0)", drawn)
             continue

@@ -235,7 +235,7 @@ class Form:
     inputs: tuple[Given, ...]
     arguments: str
     result: str = ""
-    """What is taken of the result, such as `[0]`."""
+    """Part of the result that is taken, such as `[0]`."""
 
 
 def _given(text: str) -> Given:
@@ -265,17 +265,17 @@ def forms() -> dict[str, tuple[Form, ...]]:
     for name, entry in pointwise().items():
         if name not in known and spellings(name):
             known[name] = [*_pointwise_forms(name, entry)]
-    return {name: tuple(found) for name, found in known.items()}
+    return {name: tuple(listed) for name, listed in known.items()}
 
 
 def _pointwise_forms(name: str, entry: Entry) -> list[Form]:
     """Calls with tensors for what is required, and with numbers for some options."""
-    required = [one for one in entry.parameters if one not in entry.defaults]
+    required = entry.required
     letters = "xyzu"[: len(required)]
     fill = "whole" if entry.kind == "whole" else domain_of(name, len(required))
     inputs = tuple(
-        Given(letter, "*" if at == 0 else "~x", "bool" if one == "condition" else fill)
-        for at, (letter, one) in enumerate(zip(letters, required, strict=True))
+        Given(letter, "*" if at == 0 else "~x", "bool" if parameter == "condition" else fill)
+        for at, (letter, parameter) in enumerate(zip(letters, required, strict=True))
     )
     tensors = ", ".join(letters)
     family = "comparison" if entry.kind == "bool" else "bits" if entry.kind == "whole" else "pointwise"
@@ -284,12 +284,12 @@ def _pointwise_forms(name: str, entry: Entry) -> list[Form]:
             Form(name, family, inputs[:1], f"x, {first}, {second}")
             for first, second in ((0.5, 0.0), (0.1, 2.0))
         ]
-    found = [Form(name, family, inputs, tensors)]
+    made = [Form(name, family, inputs, tensors)]
     if len(required) == 2 and entry.kind == "bool":
-        found.append(Form(name, family, inputs[:1], "x, @f"))
+        made.append(Form(name, family, inputs[:1], "x, @f"))
     for option, value in entry.defaults.items():
-        found.append(Form(name, family, inputs, f"{tensors}, {option}={_varied(option, value)}"))
-    return found
+        made.append(Form(name, family, inputs, f"{tensors}, {option}={_varied(option, value)}"))
+    return made
 
 
 def _varied(option: str, value: float) -> str:
@@ -344,13 +344,12 @@ def spellings(name: str) -> tuple[str, ...]:
 @functools.cache
 def tails() -> tuple[str, ...]:
     """Unary operators with finite results for all moderate numbers, for chains."""
-    found = []
+    smooth = []
     for name, entry in pointwise().items():
-        required = [one for one in entry.parameters if one not in entry.defaults]
-        unary = len(required) == 1 and entry.kind in ("float", "same") and spellings(name)
+        unary = len(entry.required) == 1 and entry.kind in ("float", "same") and spellings(name)
         if unary and name not in _STEEP and domain_of(name, 1) == "randn" and _is_smooth(name):
-            found.append(name)
-    return (*found, "gelu")
+            smooth.append(name)
+    return (*smooth, "gelu")
 
 
 _STEEP = frozenset(

@@ -174,8 +174,8 @@ def _dropout(x: Value, p: float = 0.5, training: bool = True, inplace: bool = Fa
 
 @operator("to", "type", "type_as")
 def _to(x: Value, *given: Any, dtype: Any = None, **_: Any) -> Value:
-    kinds = [one for one in (*given, dtype) if isinstance(one, torch.dtype)]
-    kinds += [one.dtype for one in given if isinstance(one, Value)]
+    kinds = [argument for argument in (*given, dtype) if isinstance(argument, torch.dtype)]
+    kinds += [argument.dtype for argument in given if isinstance(argument, Value)]
     return cast(x, kinds[0]) if kinds else x
 
 

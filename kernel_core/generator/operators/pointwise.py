@@ -167,6 +167,11 @@ class Entry:
     expression: str
     kind: Kind
 
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Parameters without a default."""
+        return tuple(name for name in self.parameters if name not in self.defaults)
+
     def text(self, operands: dict[str, str]) -> str:
         """The expression with operands in place of its parameters."""
         tree = ast.parse(self.expression, mode="eval")

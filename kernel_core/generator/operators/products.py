@@ -98,25 +98,25 @@ def _added(x: Value, value: Value, beta: Any, alpha: Any) -> Value:
 
 
 @operator("addmm", "baddbmm")
-def _addmm(x: Value, one: Value, other: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    return _added(x, dot(one, other), beta, alpha)
+def _addmm(x: Value, mat1: Value, mat2: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
+    return _added(x, dot(mat1, mat2), beta, alpha)
 
 
 @operator("addmv")
-def _addmv(x: Value, one: Value, other: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    return _added(x, matmul(one, other), beta, alpha)
+def _addmv(x: Value, mat: Value, vec: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
+    return _added(x, matmul(mat, vec), beta, alpha)
 
 
 @operator("addr")
-def _addr(x: Value, one: Value, other: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    return _added(x, mul(unsqueeze(one, 1), other), beta, alpha)
+def _addr(x: Value, vec1: Value, vec2: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
+    return _added(x, mul(unsqueeze(vec1, 1), vec2), beta, alpha)
 
 
 @operator("addbmm")
-def _addbmm(x: Value, one: Value, other: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    b, m, k = one.shape
-    left = reshape(permute(one, (1, 0, 2)), [m, b * k])
-    return _added(x, dot(left, reshape(other, [b * k, other.shape[-1]])), beta, alpha)
+def _addbmm(x: Value, batch1: Value, batch2: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
+    b, m, k = batch1.shape
+    left = reshape(permute(batch1, (1, 0, 2)), [m, b * k])
+    return _added(x, dot(left, reshape(batch2, [b * k, batch2.shape[-1]])), beta, alpha)
 
 
 @operator("einsum")
@@ -124,7 +124,7 @@ def _einsum(equation: str, *operands: Any) -> Value:
     parts = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
     left, _, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
-    if "." in equation or not _ or len(parts) > 2 or any(len(set(one)) != len(one) for one in terms):
+    if "." in equation or not _ or len(parts) > 2 or any(len(set(term)) != len(term) for term in terms):
         raise Unsupported(f"einsum {equation}")
     if len(parts) == 1:
         summed = tuple(k for k, letter in enumerate(terms[0]) if letter not in right)
@@ -253,7 +253,7 @@ def _transposed(rank: int) -> Any:
         if input.rank != rank + 2 or not input.dtype.is_floating_point:
             raise Unsupported("a convolution without a batch or of integers")
         steps, edges, spread, extra = (
-            _each(one, rank) for one in (stride, padding, dilation, output_padding)
+            _each(given, rank) for given in (stride, padding, dilation, output_padding)
         )
         space = [
             (size - 1) * s - 2 * p + d * (k - 1) + o + 1
@@ -314,8 +314,8 @@ def _adaptive_mean(rank: int) -> Any:
     def build(input: Value, output_size: Any) -> Value:
         sizes = _each(output_size, rank)
         lead = input.rank - rank
-        sizes = tuple(input.shape[lead + k] if one is None else one for k, one in enumerate(sizes))
-        if all(int(one) == 1 for one in sizes):
+        sizes = tuple(input.shape[lead + k] if size is None else size for k, size in enumerate(sizes))
+        if all(int(size) == 1 for size in sizes):
             return mean(input, tuple(range(lead, input.rank)), True)
         return mean(_blocks(input, sizes, lead), tuple(range(lead + 1, input.rank + rank, 2)))
 
@@ -323,9 +323,9 @@ def _adaptive_mean(rank: int) -> Any:
 
 
 def _blocks(x: Value, sizes: tuple[Any, ...], lead: int) -> Value:
-    if any(int(size) % int(one) for size, one in zip(x.shape[lead:], sizes, strict=True)):
+    if any(int(size) % int(blocks) for size, blocks in zip(x.shape[lead:], sizes, strict=True)):
         raise Unsupported("adaptive windows of several sizes")
-    parts = [(one, size // one) for size, one in zip(x.shape[lead:], sizes, strict=True)]
+    parts = [(blocks, size // blocks) for size, blocks in zip(x.shape[lead:], sizes, strict=True)]
     return reshape(x, [*x.shape[:lead], *(part for pair in parts for part in pair)])
 
 
@@ -335,7 +335,7 @@ def _adaptive_max(rank: int) -> Any:
             raise Unsupported("indices of maxima")
         sizes = _each(output_size, rank)
         lead = input.rank - rank
-        if all(int(one) == 1 for one in sizes):
+        if all(int(size) == 1 for size in sizes):
             return reduce(input, "amax", tuple(range(lead, input.rank)), True)
         return reduce(_blocks(input, sizes, lead), "amax", tuple(range(lead + 1, input.rank + rank, 2)))
 
@@ -417,7 +417,7 @@ def _interpolate(
 ) -> Value:
     space = input.rank - 2
     factors = (scale_factor,) * space if isinstance(scale_factor, int | float) else tuple(scale_factor or ())
-    if mode != "nearest" or size is not None or any(float(one) != int(one) for one in factors):
+    if mode != "nearest" or size is not None or any(float(factor) != int(factor) for factor in factors):
         raise Unsupported(f"interpolation {mode} to these sizes")
     for k, factor in enumerate(factors):
         at = 2 + k
