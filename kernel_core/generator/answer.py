@@ -11,7 +11,7 @@ from typing import Any
 from torch.utils._pytree import tree_flatten, tree_map
 
 from kernel_core.generator.fuse import Plan, Region, in_two_stages
-from kernel_core.generator.ir import CHEAP, Value
+from kernel_core.generator.ir import CHEAP, Value, make
 from kernel_core.generator.kernel import Unfusable
 from kernel_core.generator.read import Graph, Unreadable, read
 from kernel_core.generator.schedules import conv, flat, gemm, partial, row, scan, scatter, window
@@ -53,13 +53,15 @@ class _Writer:
 
     def __init__(self, problem: Problem, graph: Graph, precision: str) -> None:
         self.problem, self.graph, self.precision = problem, graph, precision
-        self.outputs = [leaf for leaf in tree_flatten(graph.outputs)[0] if isinstance(leaf, Value)]
-        split = in_two_stages(self.outputs)
-        self.final = {id(old): new for old, new in zip(self.outputs, split, strict=True)}
-        self.outputs = split
-        if not self.outputs:
+        leaves = [leaf for leaf in tree_flatten(graph.outputs)[0] if isinstance(leaf, Value)]
+        if not leaves:
             raise Unreadable("forward returns no tensor")
+        self.outputs = in_two_stages(leaves)
         self.plan = Plan(self.outputs)
+        if not self.plan.regions and not graph.reasons:  # views alone: kernels copy them
+            self.outputs = [make("copy", (view,), view.shape, view.dtype) for view in self.outputs]
+            self.plan = Plan(self.outputs)
+        self.final = dict(zip(map(id, leaves), self.outputs, strict=True))
         self.names: dict[int, str] = {}
         self.taken = graph.names.taken
         self.written: list[Written] = []
@@ -80,7 +82,7 @@ class _Writer:
         )
         self.lines.append(f"return {_nest(result)}")
         if not self.written:
-            raise Unreadable("nothing to write a kernel for")
+            raise Unreadable("; ".join(["nothing to write a kernel for", *self.graph.reasons]))
         body = self._with_sizes([self._with_keys(line) for line in self.lines])
         return Answer(self._source(body), self._thinking(), len(self.written), self.graph.reasons)
 

@@ -206,7 +206,7 @@ def stored(value: Value) -> Value:
 
 
 def _work(value: Value) -> int:
-    """Pointwise operators that would be computed again for each tile; many where inner is costly."""
+    """Pointwise operators that would be computed again for each tile; many where one is costly."""
     total, stack = 0, [value]
     while stack:
         inner = stack.pop()

@@ -5,7 +5,7 @@
 | `leaf` | | `text`: host expression of a tensor |
 | `call` | tensors | `text`: host call with `{0}` for tensors; `path`: indices of one of several results |
 | `point` | tensors and numbers | `entry`: pointwise operator of the table |
-| `cast` | tensor | |
+| `cast`, `copy` | tensor | |
 | `full`, `iota` | number; first, step | `dim` of `iota`: value grows along it |
 | `reshape`, `permute`, `expand`, `slice`, `flip`, `roll`, `pad`, `cat` | tensors | layout |
 | `gather` | tensor, index of the result's shape | `dim` |
@@ -32,7 +32,7 @@ from typing import Any
 import torch
 
 LAYOUT = ("reshape", "permute", "expand", "slice", "flip", "roll", "pad", "cat", "gather", "take")
-CHEAP = ("point", "cast", "full", "iota", *LAYOUT)
+CHEAP = ("point", "cast", "copy", "full", "iota", *LAYOUT)
 """Operators that are computed where they are read."""
 
 

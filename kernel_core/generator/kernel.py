@@ -244,6 +244,8 @@ class Kernel:
             groups += [
                 group for group in sorted(groups_of(index), key=lambda g: g.name) if group not in groups
             ]
+        if not groups:
+            return ""  # one element, which is there for all lanes
         guards = list(dict.fromkeys(guard.text for guard in self._guards))
         for guard in self._guards:
             groups += [group for group in sorted(guard.groups, key=lambda g: g.name) if group not in groups]
@@ -360,6 +362,9 @@ class Kernel:
         if value.dtype is torch.bool:
             return self._assign(value, f"{text} != 0", coords)
         return self._assign(value, f"{text}.to({TL[value.dtype]})", coords)
+
+    def _copy(self, value: Value, coords: Sequence[Index]) -> str:
+        return self.at(value.inputs[0], coords)
 
     def _full(self, value: Value, coords: Sequence[Index]) -> str:
         number = value.inputs[0]

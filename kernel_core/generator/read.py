@@ -19,7 +19,7 @@ from unittest import mock
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode, unset_fake_temporarily
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_flatten, tree_map
 
@@ -103,7 +103,11 @@ def _read(problem: Problem, arguments: list[str]) -> Graph:
     positional, named = ([], given) if isinstance(given, dict) else (list(given), {})
     if len(positional) == 2 and isinstance(positional[1], dict) and isinstance(positional[0], list):
         positional, named = positional
-    model = module.Model(*positional, **named)
+    try:
+        model = module.Model(*positional, **named)
+    except DataDependentOutputException:  # a constructor that reads values
+        with unset_fake_temporarily():
+            model = module.Model(*positional, **named)
     inputs = list(module.get_inputs())
     recorder = _Recorder(model)
     with _named_numbers(model), recorder.running(), torch.no_grad():
@@ -240,9 +244,7 @@ class _Recorder(TorchFunctionMode):
     def graph(self, outputs: Any) -> Graph:
         """The graph with `forward`'s results."""
         with torch._C.DisableTorchFunction():
-            nest = tree_map(
-                lambda leaf: self.value(leaf) if isinstance(leaf, torch.Tensor) else leaf, outputs
-            )
+            nest = self._values_of(outputs)
         return Graph(self._inputs, nest, self._reasons, NAMES.get(), self._steps)
 
     def value(self, tensor: torch.Tensor) -> Value:
@@ -273,7 +275,10 @@ class _Recorder(TorchFunctionMode):
         if base in ("shape", "size", "numel", "nelement", "ndim", "__len__", "len"):
             return self._measured(base, function, args, kwargs)
         plain_args, plain_kwargs = tree_map(_plain, (args, kwargs))
-        result = function(*plain_args, **plain_kwargs)
+        try:
+            result = function(*plain_args, **plain_kwargs)
+        except DataDependentOutputException:  # torch checks values that fake tensors lack
+            result = self._like_the_table(base, args, kwargs)
         if base == "setitem":
             result = args[0]
             if self._parts.get(id(args[2]), (None,))[0] is result and args[2]._base is not None:
@@ -289,6 +294,14 @@ class _Recorder(TorchFunctionMode):
             self._parts[id(result)] = (args[0], args[1])
         self._steps.append(base)
         return self._recorded(function, name, base, args, kwargs, result)
+
+    def _like_the_table(self, base: str, args: Any, kwargs: Any) -> Any:
+        """Fake results with the shapes and types of the table's entry."""
+        made = built(base, *self._values_of((args, kwargs)))
+        return tree_map(lambda value: torch.empty(tuple(map(int, value.shape)), dtype=value.dtype), made)
+
+    def _values_of(self, nest: Any) -> Any:
+        return tree_map(lambda leaf: self.value(leaf) if isinstance(leaf, torch.Tensor) else leaf, nest)
 
     def _measured(self, base: str, function: Any, args: Any, kwargs: Any) -> Any:
         known = isinstance(args[0], torch.Tensor) and id(args[0]) in self._values
@@ -306,9 +319,7 @@ class _Recorder(TorchFunctionMode):
 
     def _recorded(self, function: Any, name: str, base: str, args: Any, kwargs: Any, result: Any) -> Any:
         in_place = isinstance(args[0] if args else None, torch.Tensor) and result is args[0]
-        values = tree_map(
-            lambda leaf: self.value(leaf) if isinstance(leaf, torch.Tensor) else leaf, (args, kwargs)
-        )
+        values = self._values_of((args, kwargs))
         reason = "another shape or type than torch's"
         try:
             made = built(base, *values)

@@ -169,7 +169,7 @@ def product(sizes: Iterable[int]) -> int:
 
 
 def same(size: int, other: int) -> bool:
-    """True if two sizes have the same expression, or are equal where size of them is a literal."""
+    """True if two sizes have the same expression, or are equal where one of them is a literal."""
     if int(size) != int(other):
         return False
     return not (is_named(size) and is_named(other)) or host(size) == host(other)

@@ -138,10 +138,15 @@ def _filled(sketch: Sketch, given: Given, axes: tuple[Axis, ...], letters: dict[
         if fill == "param" and sketch.chance(0.6) and sketch.habits.dtype == "float32":
             return sketch.parameter(axes)
         return sketch.input(axes, FILLS["pos"] if fill == "var" else "randn", "float32")
-    if below := re.fullmatch(r"below\((\w)\)", fill):
-        if below[1] not in letters:
-            letters[below[1]] = sketch.axis(below[1])
-        return sketch.input(axes, f"torch.randint(0, {letters[below[1]].text}, {{tuple}})", "int64")
+    if indices := re.fullmatch(r"(below|once)\((\w)\)", fill):
+        kind, letter = indices[1], indices[2]
+        if letter not in letters:
+            letters[letter] = sketch.axis(letter)
+        size = letters[letter].text
+        drawn = (
+            f"torch.randint(0, {size}, {{tuple}})" if kind == "below" else f"torch.randperm({size})[:{{}}]"
+        )
+        return sketch.input(axes, drawn, "int64")
     if not fill or fill == "randn":
         domain = "rand" if sketch.chance(0.3) else "randn"
         return sketch.input(axes, domain)

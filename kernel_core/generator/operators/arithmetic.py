@@ -160,7 +160,10 @@ def _not(x: Value) -> Value:
     return point("logical_not" if x.dtype is torch.bool else "invert", x)
 
 
-@operator("positive", "pos", "contiguous", "clone", "detach", "alias", "requires_grad_", "identity", "data")
+@operator(
+    "positive", "pos", "contiguous", "clone", "detach", "alias", "requires_grad_", "identity", "data",
+    "view_of", "conj", "conj_physical", "resolve_conj", "resolve_neg",
+)  # fmt: skip
 def _same(x: Value, **_: Any) -> Value:
     return x
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from kernel_core.generator.build import (
+    add,
     cast,
     expand,
     full,
@@ -14,14 +15,16 @@ from kernel_core.generator.build import (
     mul,
     permute,
     point,
+    reduce,
     reshape,
     slice_axis,
+    sub,
     unsqueeze,
 )  # fmt: skip
 from kernel_core.generator.index import letters
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators.pointwise import operator
-from kernel_core.generator.sizes import Size, bind, is_one, product
+from kernel_core.generator.sizes import Size, bind, host, is_one, product
 
 
 def sizes_of(given: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -259,6 +262,17 @@ def gather_rows(x: Value, dim: int, index: Value, wraps: bool = False) -> Value:
     return make("take", (x, index), shape, x.dtype, dims=(dim,), place=dim, wraps=wraps)
 
 
+@operator("unfold")
+def _unfold(x: Value, dimension: int, size: Any, step: Any) -> Value:
+    if x.rank == 0 or not isinstance(size, int) or not isinstance(step, int):  # `F.unfold` has other forms
+        raise Unsupported("windows of several axes, or of a number")
+    at = x.axis(dimension)
+    windows = bind((x.shape[at] - size) // step + 1, "windows")
+    place = add(mul(iota((windows, 1), 0, torch.int64), step), iota((size,), 0, torch.int64))
+    value = gather_rows(x, at, place)
+    return permute(value, [axis for axis in range(value.rank) if axis != at + 1] + [at + 1])
+
+
 @operator("index_select")
 def _index_select(x: Value, dim: int, index: Value) -> Value:
     return gather_rows(x, x.axis(dim), index if index.rank else reshape(index, (1,)))
@@ -400,33 +414,40 @@ def _triangle(x: Value, sign: str, diagonal: int) -> Value:
 @operator("diagonal", "linalg_diagonal")
 def _diagonal(x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     first, second = x.axis(dim1), x.axis(dim2)
-    if offset or int(x.shape[first]) != int(x.shape[second]):
-        raise Unsupported("a diagonal beside the main first")
     rest = [axis for axis in range(x.rank) if axis not in (first, second)]
     value = permute(x, [*rest, first, second])
-    n, lead = x.shape[first], value.shape[:-2]
-    index = point("mul", iota((n,), 0, torch.int64), n + 1)
-    return gather_rows(reshape(value, [*lead, n * n]), len(lead), index)
+    *lead, rows, cols = value.shape
+    down, right = (-offset, 0) if offset < 0 else (0, offset)
+    length, other = rows - down, cols - right
+    if int(length) != int(other):
+        length = Size(min(int(length), int(other)), f"min({host(length)}, {host(other)})")
+    index = mul(iota((length,), 0, torch.int64), cols + 1)
+    index = index if offset == 0 else point("add_", index, down * cols + right)
+    return gather_rows(reshape(value, [*lead, rows * cols]), len(lead), index)
+
+
+@operator("trace")
+def _trace(x: Value) -> Value:
+    return reduce(_diagonal(x), "sum")
 
 
 @operator("diag")
 def _diag(x: Value, diagonal: int = 0) -> Value:
-    if x.rank == 2:
-        return _diagonal(x, diagonal)
-    if diagonal:
-        raise Unsupported("a diagonal beside the main one")
-    n = x.shape[0]
-    rows, cols = (iota((n, n), dim, torch.int64) for dim in (0, 1))
-    return cast(point("where", point("eq", rows, cols), x, 0), x.dtype)
+    return _diagonal(x, diagonal) if x.rank == 2 else _diag_embed(x, diagonal)
 
 
 @operator("diag_embed")
 def _diag_embed(x: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:
-    if offset or (dim1, dim2) != (-2, -1):
-        raise Unsupported("a diagonal beside the main one")
-    n = x.shape[-1]
+    if (dim1, dim2) != (-2, -1):
+        raise Unsupported("a diagonal of other axes than the last two")
+    n = x.shape[-1] + abs(int(offset))
     rows, cols = (iota((n, n), dim, torch.int64) for dim in (0, 1))
-    return cast(point("where", point("eq", rows, cols), unsqueeze(x, -2), 0), x.dtype)
+    values = unsqueeze(x, -2)
+    if offset:
+        place = point("minimum", expand(rows if offset > 0 else cols, (n, n)), x.shape[-1] - 1)
+        values = gather_rows(x, x.rank - 1, place)
+    inside = point("eq", cols if offset == 0 else sub(cols, offset), rows)
+    return cast(point("where", inside, values, 0), x.dtype)
 
 
 @operator("pixel_shuffle")

@@ -26,7 +26,7 @@ from kernel_core.generator.build import (
 )  # fmt: skip
 from kernel_core.generator.index import letters
 from kernel_core.generator.ir import Unsupported, Value, make
-from kernel_core.generator.operators.layout import _transpose
+from kernel_core.generator.operators.layout import _transpose, gather_rows
 from kernel_core.generator.operators.pointwise import operator
 from kernel_core.generator.operators.reductions import softmax
 from kernel_core.generator.sizes import Size, bind, ceil_div, host, product, root, unify
@@ -310,36 +310,41 @@ def _pool(kind: str, rank: int) -> Any:
     return build
 
 
-def _adaptive_mean(rank: int) -> Any:
-    def build(input: Value, output_size: Any) -> Value:
-        sizes = _each(output_size, rank)
-        lead = input.rank - rank
-        sizes = tuple(input.shape[lead + k] if size is None else size for k, size in enumerate(sizes))
-        if all(int(size) == 1 for size in sizes):
-            return mean(input, tuple(range(lead, input.rank)), True)
-        return mean(_blocks(input, sizes, lead), tuple(range(lead + 1, input.rank + rank, 2)))
-
-    return build
-
-
-def _blocks(x: Value, sizes: tuple[Any, ...], lead: int) -> Value:
-    if any(int(size) % int(blocks) for size, blocks in zip(x.shape[lead:], sizes, strict=True)):
-        raise Unsupported("adaptive windows of several sizes")
-    parts = [(blocks, size // blocks) for size, blocks in zip(x.shape[lead:], sizes, strict=True)]
-    return reshape(x, [*x.shape[:lead], *(part for pair in parts for part in pair)])
-
-
-def _adaptive_max(rank: int) -> Any:
+def _adaptive(kind: str, rank: int) -> Any:
     def build(input: Value, output_size: Any, return_indices: bool = False) -> Value:
         if return_indices:
             raise Unsupported("indices of maxima")
-        sizes = _each(output_size, rank)
-        lead = input.rank - rank
+        sizes, lead = _each(output_size, rank), input.rank - rank
+        sizes = tuple(input.shape[lead + k] if size is None else size for k, size in enumerate(sizes))
+        join = mean if kind == "mean" else functools.partial(reduce, kind="amax")
         if all(int(size) == 1 for size in sizes):
-            return reduce(input, "amax", tuple(range(lead, input.rank)), True)
-        return reduce(_blocks(input, sizes, lead), "amax", tuple(range(lead + 1, input.rank + rank, 2)))
+            return join(input, dims=tuple(range(lead, input.rank)), keepdim=True)
+        if any(int(size) % int(blocks) for size, blocks in zip(input.shape[lead:], sizes, strict=True)):
+            for axis, blocks in enumerate(sizes, lead):
+                input = _windows_of_two_sizes(input, axis, blocks, kind)
+            return input
+        parts = [(blocks, size // blocks) for size, blocks in zip(input.shape[lead:], sizes, strict=True)]
+        blocked = reshape(input, [*input.shape[:lead], *(part for pair in parts for part in pair)])
+        return join(blocked, dims=tuple(range(lead + 1, input.rank + rank, 2)))
 
     return build
+
+
+def _windows_of_two_sizes(x: Value, axis: int, blocks: Any, kind: str) -> Value:
+    """Means or maxima of `blocks` windows along an axis, which begin at `i * size // blocks`."""
+    size = x.shape[axis]
+    number = iota((blocks, 1), 0, torch.int64)
+    begin = point("trunc_quotient_int", mul(number, size), blocks)
+    end = point("trunc_quotient_int", add(mul(add(number, 1), size), blocks - 1), blocks)
+    longest = bind((size + blocks - 1) // blocks + 1, "longest")
+    place = add(begin, iota((longest,), 0, torch.int64))
+    tail = [1] * (x.rank - axis - 1)
+    inside = reshape(point("lt", place, end), [blocks, longest, *tail])
+    picked = gather_rows(x, axis, point("minimum", place, size - 1))
+    if kind == "amax":
+        return reduce(point("where", inside, picked, float("-inf")), "amax", axis + 1)
+    total = reduce(point("where", inside, picked, 0.0), "sum", axis + 1)
+    return div(total, reshape(sub(end, begin), [blocks, *tail]))
 
 
 for _rank in (1, 2, 3):
@@ -348,8 +353,8 @@ for _rank in (1, 2, 3):
     operator(f"max_pool{_rank}d", f"_max_pool{_rank}d")(_pool("max", _rank))
     operator(f"max_pool{_rank}d_with_indices")(functools.partial(_pool("max", _rank), return_indices=True))
     operator(f"avg_pool{_rank}d")(_pool("avg", _rank))
-    operator(f"adaptive_avg_pool{_rank}d")(_adaptive_mean(_rank))
-    operator(f"adaptive_max_pool{_rank}d")(_adaptive_max(_rank))
+    operator(f"adaptive_avg_pool{_rank}d")(_adaptive("mean", _rank))
+    operator(f"adaptive_max_pool{_rank}d")(_adaptive("amax", _rank))
 
 
 def _lp_pool(rank: int) -> Any:

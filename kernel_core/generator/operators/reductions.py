@@ -435,12 +435,13 @@ def _poisson_nll_loss(
 def _gaussian_nll_loss(
     input: Value, target: Value, var: Value, full: bool = False, eps: Any = 1e-6, reduction: str = "mean"
 ) -> Value:
-    if not isinstance(var, Value) or full:
-        raise Unsupported("a variance that is a number, or the constant term")
+    if not isinstance(var, Value):
+        raise Unsupported("a variance that is a number")
     if var.rank == input.rank - 1:
         var = unsqueeze(var, -1)
     var = point("maximum", var, eps)
-    return _loss(mul(add(point("log", var), div(point("square", sub(input, target)), var)), 0.5), reduction)
+    loss = mul(add(point("log", var), div(point("square", sub(input, target)), var)), 0.5)
+    return _loss(add(loss, 0.9189385332046727) if full else loss, reduction)
 
 
 @operator("cosine_embedding_loss")
