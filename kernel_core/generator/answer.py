@@ -58,7 +58,8 @@ class _Writer:
             raise Unreadable("forward returns no tensor")
         self.outputs = in_two_stages(leaves)
         self.plan = Plan(self.outputs)
-        if not self.plan.regions and not graph.reasons:  # views alone: kernels copy them
+        is_torchs = any(value.op == "call" for value in self.plan.values)
+        if not self.plan.regions and not is_torchs:  # views alone: kernels copy them
             self.outputs = [make("copy", (view,), view.shape, view.dtype) for view in self.outputs]
             self.plan = Plan(self.outputs)
         self.final = dict(zip(map(id, leaves), self.outputs, strict=True))

@@ -227,6 +227,7 @@ class _Recorder(TorchFunctionMode):
                     result = _one_step(module, *plain[0], **plain[1])
                 else:
                     result = call(module, *plain[0], **plain[1])
+            self._reasons.append(f"{type(module).__name__}: a layer without a schedule")
             return self._call(self._paths[id(module)], args, kwargs, result, type(module).__name__)
 
         with mock.patch.object(nn.Module, "__call__", layer), self:
