@@ -100,7 +100,7 @@ def drawn(tensor: torch.Tensor) -> str:
         return f"torch.randint({low}, {high + 1}, {shape}, dtype={tensor.dtype})"
     if tensor.dtype is not torch.float32 or not (torch.isfinite(tensor).all()):
         raise Unwritable("infinite values or another type")
-    return f"torch.rand({shape}) * {high - low or 1.0:.4g} + {low:.4g}"
+    return f"torch.rand({shape}) * {high - low or 1.0!r} + {low!r}"
 
 
 def operator_problems(info: Any, most: int) -> list[Problem]:

@@ -11,7 +11,7 @@ from typing import Any
 from torch.utils._pytree import tree_flatten, tree_map
 
 from kernel_core.generator.fuse import Plan, Region, in_two_stages
-from kernel_core.generator.ir import CHEAP, Value
+from kernel_core.generator.ir import CHEAP, Value, make
 from kernel_core.generator.kernel import Unfusable
 from kernel_core.generator.read import Graph, Unreadable, read
 from kernel_core.generator.schedules import conv, flat, gemm, partial, row, scan, scatter, window
@@ -58,13 +58,16 @@ class _Writer:
 
     def __init__(self, problem: Problem, graph: Graph, precision: str) -> None:
         self.problem, self.graph, self.precision = problem, graph, precision
-        self.outputs = [one for one in tree_flatten(graph.outputs)[0] if isinstance(one, Value)]
-        split = in_two_stages(self.outputs)
-        self.final = {id(old): new for old, new in zip(self.outputs, split, strict=True)}
-        self.outputs = split
-        if not self.outputs:
+        leaves = [leaf for leaf in tree_flatten(graph.outputs)[0] if isinstance(leaf, Value)]
+        if not leaves:
             raise Unreadable("forward returns no tensor")
+        self.outputs = in_two_stages(leaves)
         self.plan = Plan(self.outputs)
+        is_torchs = any(value.op == "call" for value in self.plan.values)
+        if not self.plan.regions and not is_torchs:  # views alone: kernels copy them
+            self.outputs = [make("copy", (view,), view.shape, view.dtype) for view in self.outputs]
+            self.plan = Plan(self.outputs)
+        self.final = dict(zip(map(id, leaves), self.outputs, strict=True))
         self.names: dict[int, str] = {}
         self.taken = graph.names.taken
         self.written: list[Written] = []
@@ -75,17 +78,17 @@ class _Writer:
     def answer(self) -> Answer:
         """The text; regions that cannot be written are made smaller until they can."""
         ready = self._write_regions()
-        for one in self.graph.inputs:
-            if self._is_used(one):
-                self.lines.append(f"{one.text} = {one.text}.contiguous()")
+        for leaf in self.graph.inputs:
+            if self._is_used(leaf):
+                self.lines.append(f"{leaf.text} = {leaf.text}.contiguous()")
         self._host_lines(ready)
         result = tree_map(
-            lambda one: _Text(self._expression(self.final[id(one)])) if isinstance(one, Value) else one,
+            lambda leaf: _Text(self._expression(self.final[id(leaf)])) if isinstance(leaf, Value) else leaf,
             self.graph.outputs,
         )
         self.lines.append(f"return {_nest(result)}")
         if not self.written:
-            raise Unreadable("nothing to write a kernel for")
+            raise Unreadable("; ".join(["nothing to write a kernel for", *self.graph.reasons]))
         body = self._with_sizes([self._with_keys(line) for line in self.lines])
         return Answer(self._source(body), self._thinking(), len(self.written), self.graph.reasons)
 
@@ -100,16 +103,16 @@ class _Writer:
                 self.written, self.kernel_names = [], set()
                 ready = {}
                 for region in self.plan.regions:
-                    one = self._write(region)
-                    ready[id(region)] = one
-                    self.written.append(one)
+                    written = self._write(region)
+                    ready[id(region)] = written
+                    self.written.append(written)
                 return ready
             except _Smaller:
                 self.plan.partition()
 
     def _write(self, region: Region) -> Written:
         materialised = self.plan.materialised | {
-            id(one) for one in self.plan.values if one.op in ("leaf", "call")
+            id(value) for value in self.plan.values if value.op in ("leaf", "call")
         }
         name = self._kernel_name(region)
         context = Context(region, materialised - set(region.core), self._short, name, self.precision)
@@ -126,18 +129,18 @@ class _Writer:
 
     def _kernel_name(self, region: Region) -> str:
         named: list[str] = []
-        for one in region.core.values():
+        for value in region.core.values():
             word = (
-                one.entry.name.strip("_")
-                if one.op == "point"
-                else one.kind
-                if one.op in ("reduce", "scan")
-                else one.op
+                value.entry.name.strip("_")
+                if value.op == "point"
+                else value.kind
+                if value.op in ("reduce", "scan")
+                else value.op
             )
-            word = {"dot": "matmul", "window": "pool", "scan": "cumulative"}.get(word, word)
+            word = {"dot": "matmul", "window": "pool", "scan": "cumulative", "take": "gather"}.get(word, word)
             if word not in ("reshape", "cast", *named):
                 named.append(word)
-        words = [one for one in named if one not in ("add", "sub", "mul", "true_divide")] or named
+        words = [word for word in named if word not in ("add", "sub", "mul", "true_divide")] or named
         base = "_".join(words[:3]) + "_kernel"
         name, number = base, 2
         while name in self.kernel_names:
@@ -148,7 +151,7 @@ class _Writer:
     def _short(self, value: Value) -> str:
         """Name of a tensor in a kernel."""
         if value.op == "leaf":
-            parts = [one for one in re.split(r"[.\[\]]+", value.text) if one and one != "self"]
+            parts = [part for part in re.split(r"[.\[\]]+", value.text) if part and part != "self"]
             return "_".join(parts[-2:]) if len(parts) > 1 and parts[-1].isdigit() else parts[-1]
         return self.names.get(id(value), "x")
 
@@ -162,21 +165,21 @@ class _Writer:
             if value.op == "call":
                 groups.setdefault(id(value.group), []).append(value)
         waiting += list(groups.values())
-        have = {id(one) for one in self.plan.values if one.op == "leaf"}
+        have = {id(value) for value in self.plan.values if value.op == "leaf"}
         while waiting:
             for item in waiting:
                 needs = self._needs_of(item, ready)
-                if all(id(one) in have for one in needs):
+                if all(id(value) in have for value in needs):
                     break
             else:
                 raise Unreadable("kernels that wait for each other")
             waiting.remove(item)
             if isinstance(item, Region):
                 self._launch(ready[id(item)])
-                have |= {id(one) for one in item.outputs}
+                have |= {id(value) for value in item.outputs}
             else:
                 self._call(item)
-                have |= {id(one) for one in item}
+                have |= {id(value) for value in item}
 
     def _needs_of(self, item: Any, ready: dict[int, Written]) -> list[Value]:
         if isinstance(item, Region):
@@ -184,9 +187,11 @@ class _Writer:
             start = written.starts_from
             own = [] if start is None or start.op == "full" else [self._base(start)]
             return own + [
-                one for one in written.arguments if isinstance(one, Value) and one not in written.outputs
+                argument
+                for argument in written.arguments
+                if isinstance(argument, Value) and argument not in written.outputs
             ]
-        return [self._base(one) for one in item[0].tensors]
+        return [self._base(tensor) for tensor in item[0].tensors]
 
     def _base(self, value: Value) -> Value:
         while value.op in CHEAP and id(value) not in self.plan.materialised:
@@ -195,60 +200,57 @@ class _Writer:
 
     def _launch(self, written: Written) -> None:
         for value in written.outputs:
-            made = self._empty(value, written)
-            if (start := written.starts_from) is not None:
-                made = self._copied(start, made)
-            name = self._name(value, "out")
-            self.lines.append(f"{name} = {made}")
-        arguments = [self._expression(one) if isinstance(one, Value) else one for one in written.arguments]
+            made = self._allocated(value, written)
+            self.lines.append(f"{self._name(value, 'out')} = {made}")
+        arguments = [
+            self._expression(argument) if isinstance(argument, Value) else argument
+            for argument in written.arguments
+        ]
         if written.grid.startswith("lambda"):
             self.lines.append(f"grid = {written.grid}")
         grid = "grid" if written.grid.startswith("lambda") else written.grid
         call = f"{written.name}[{grid}]({', '.join([*arguments, *written.constants])})"
         self.lines.append(call)
 
-    def _copied(self, start: Value, empty: str) -> str:
-        """Host text of a copy of a value, or of a tensor of one number."""
-        if start.op != "full":
+    def _allocated(self, value: Value, written: Written) -> str:
+        """Host text of an output: empty, full of one number, or a copy of the tensor that it starts from."""
+        start, function, fill = written.starts_from, "empty", ""
+        if start is not None and start.op != "full":
             return f"{self._expression(start)}.clone()"
-        if empty.startswith("torch.empty_like("):
-            return empty.replace("torch.empty_like(", "torch.full_like(")[:-1] + f", {host(start.inputs[0])})"
-        shape, _, options = empty.removeprefix("torch.empty(").partition(", device=")
-        return f"torch.full({shape}, {host(start.inputs[0])}, device={options}"
-
-    def _empty(self, value: Value, written: Written) -> str:
-        tensors = [one for one in written.arguments if isinstance(one, Value) and one not in written.outputs]
-        for one in tensors:
-            is_like = one.dtype == value.dtype and [host(s) for s in one.shape] == [
-                host(s) for s in value.shape
-            ]
-            if is_like:
-                return f"torch.empty_like({self._expression(one)})"
-        shape = host(tuple(value.shape))
+        if start is not None:
+            function, fill = "full", f", {host(start.inputs[0])}"
+        tensors = [
+            argument
+            for argument in written.arguments
+            if isinstance(argument, Value) and argument not in written.outputs
+        ]
+        for tensor in tensors:
+            if tensor.dtype == value.dtype and list(map(host, tensor.shape)) == list(map(host, value.shape)):
+                return f"torch.{function}_like({self._expression(tensor)}{fill})"
         source = next(iter(tensors), None) or next(iter(self.graph.inputs), None)
         if source is None:
             raise Unreadable("a kernel without a tensor that says its device")
-        device = f"device={self._expression(source)}.device"
-        same = next((one for one in tensors if one.dtype == value.dtype), None)
+        same = next((tensor for tensor in tensors if tensor.dtype == value.dtype), None)
         dtype = f"{self._expression(same)}.dtype" if same is not None else str(value.dtype)
-        return f"torch.empty({shape}, {device}, dtype={dtype})"
+        device = f"{self._expression(source)}.device"
+        return f"torch.{function}({host(tuple(value.shape))}{fill}, device={device}, dtype={dtype})"
 
     def _call(self, values: list[Value]) -> None:
         """A call that stays torch's."""
         first = values[0]
-        text = first.text.format(*(self._expression(one) for one in first.tensors))
+        text = first.text.format(*(self._expression(tensor) for tensor in first.tensors))
         if not first.path:
             name = self._name(first, first.base)
             self.lines.append(f"{name} = {text}")
         else:
             name = self._free(first.base)
             self.lines.append(f"{name} = {text}")
-            for one in values:
-                own = self._name(one, "_".join(map(str, (first.base, *one.path))))
-                self.lines.append(f"{own} = {name}{''.join(f'[{index}]' for index in one.path)}")
-        for one in values:
-            self.keys[one.key] = self.names[id(one)]
-            self.lines.append(f"{self.names[id(one)]} = {self.names[id(one)]}.contiguous()")
+            for value in values:
+                own = self._name(value, "_".join(map(str, (first.base, *value.path))))
+                self.lines.append(f"{own} = {name}{''.join(f'[{index}]' for index in value.path)}")
+        for value in values:
+            self.keys[value.key] = self.names[id(value)]
+            self.lines.append(f"{self.names[id(value)]} = {self.names[id(value)]}.contiguous()")
 
     def _name(self, value: Value, wanted: str) -> str:
         name = self._free(wanted)
@@ -310,14 +312,14 @@ class _Writer:
 
     def _source(self, body: list[str]) -> str:
         tree = ast.parse(self.problem.source)
-        texts = [self._with_keys(one.text) for one in self.written]
-        helpers = {name: text for one in self.written for name, text in one.helpers.items()}
+        texts = [self._with_keys(kernel.text) for kernel in self.written]
+        helpers = {name: text for kernel in self.written for name, text in kernel.helpers.items()}
         kernels = "\n\n".join([*helpers.values(), *texts])
         imports = ["import torch", "import triton", "import triton.language as tl"]
         rest = _kept(tree, body)
         if "libdevice." in kernels:
             imports.append("from triton.language.extra import libdevice")
-        own = [ast.unparse(one) for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom)]
+        own = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
         if any("F." in line for line in body):
             imports.append("import torch.nn.functional as F")
         if any("math." in line for line in body):
@@ -327,7 +329,7 @@ class _Writer:
 
     def _thinking(self) -> str:
         steps = list(dict.fromkeys(self.graph.steps))
-        calls = sorted({one.base for one in self.plan.values if one.op == "call"})
+        calls = sorted({value.base for value in self.plan.values if value.op == "call"})
         number = len(self.written)
         text = [f"The module computes {', '.join(steps)}."]
         text.append(
@@ -335,7 +337,7 @@ class _Writer:
             if number == 1 and not calls
             else f"{number} kernel{'s' * (number > 1)}."
         )
-        text += [f"{one.name}: {one.plan}" for one in self.written]
+        text += [f"{kernel.name}: {kernel.plan}" for kernel in self.written]
         if calls:
             text.append(f"PyTorch keeps {', '.join(calls)}.")
         return "\n".join(text)
@@ -364,22 +366,24 @@ def _nest(result: Any) -> str:
         )
         return f"({inner})" if isinstance(result, tuple) else f"[{inner}]"
     if isinstance(result, dict):
-        return "{" + ", ".join(f"{key!r}: {_nest(one)}" for key, one in result.items()) + "}"
+        return "{" + ", ".join(f"{key!r}: {_nest(part)}" for key, part in result.items()) + "}"
     return host(result)
 
 
 def _kept(tree: ast.Module, body: list[str]) -> str:
     """The problem's own definitions that the constructor needs, and `ModelNew` with the new `forward`."""
-    model = next(one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == "Model")
+    model = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Model")
     items: list[ast.stmt] = [
-        one for one in model.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"
+        node for node in model.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"
     ]
-    forward = next(one for one in model.body if isinstance(one, ast.FunctionDef) and one.name == "forward")
+    forward = next(
+        node for node in model.body if isinstance(node, ast.FunctionDef) and node.name == "forward"
+    )
     used = _names_of(items)
     methods = [
-        one
-        for one in model.body
-        if isinstance(one, ast.FunctionDef) and one.name in used and one not in items
+        node
+        for node in model.body
+        if isinstance(node, ast.FunctionDef) and node.name in used and node not in items
     ]
     new = ast.FunctionDef(
         name="forward", args=forward.args, body=ast.parse("\n".join(body)).body if False else [ast.Pass()],
@@ -392,7 +396,7 @@ def _kept(tree: ast.Module, body: list[str]) -> str:
         name="ModelNew",
         bases=model.bases,
         keywords=[],
-        body=[_Renamed().visit(one) for one in items],
+        body=[_Renamed().visit(node) for node in items],
         decorator_list=[],
     )
     text = ast.unparse(ast.fix_missing_locations(model_text))
@@ -423,11 +427,11 @@ class _Renamed(ast.NodeTransformer):
 def _names_of(nodes: list[ast.stmt]) -> set[str]:
     names = set[str]()
     for node in nodes:
-        for one in ast.walk(node):
-            if isinstance(one, ast.Name):
-                names.add(one.id)
-            elif isinstance(one, ast.Attribute):
-                names.add(one.attr)
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name):
+                names.add(part.id)
+            elif isinstance(part, ast.Attribute):
+                names.add(part.attr)
     return names
 
 
@@ -445,21 +449,28 @@ def _needed(
             definitions[node.name] = node
         elif isinstance(node, ast.Assign):
             for target in node.targets:
-                for one in ast.walk(target):
-                    if isinstance(one, ast.Name):
-                        definitions[one.id] = node
+                for part in ast.walk(target):
+                    if isinstance(part, ast.Name):
+                        definitions[part.id] = node
     statements: list[ast.stmt] = [ast.parse(line.removeprefix("return ")).body[0] for line in body]
-    own = {argument.arg for one in items if isinstance(one, ast.FunctionDef) for argument in _arguments(one)}
+    own = {
+        argument.arg for node in items if isinstance(node, ast.FunctionDef) for argument in _arguments(node)
+    }
     own |= {
-        one.id
+        part.id
         for node in statements
-        for one in ast.walk(node)
-        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
     }
     waiting = (_names_of(items) | _names_of(statements)) - own
-    waiting |= _names_of([ast.Expr(one) for one in bases])
+    waiting |= _names_of([ast.Expr(base) for base in bases])
     waiting |= _names_of(
-        [ast.Expr(one) for node in items if isinstance(node, ast.FunctionDef) for one in node.args.defaults]
+        [
+            ast.Expr(default)
+            for node in items
+            if isinstance(node, ast.FunctionDef)
+            for default in node.args.defaults
+        ]
     )
     kept: list[ast.stmt] = []
     seen = set[str]()

@@ -37,20 +37,24 @@ def broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
 def result_type(operands: Sequence[Operand]) -> torch.dtype:
     """Torch's promoted type of tensors and numbers."""
     kinds: list[Any] = []
-    for one in operands:
-        if isinstance(one, Value):
-            shape = (1,) * min(one.rank, 1)
-            kinds.append(torch.empty(shape, dtype=one.dtype, device="meta"))
+    for operand in operands:
+        if isinstance(operand, Value):
+            shape = (1,) * min(operand.rank, 1)
+            kinds.append(torch.empty(shape, dtype=operand.dtype, device="meta"))
         else:
             kinds.append(
-                float(one) if isinstance(one, float) else bool(one) if isinstance(one, bool) else int(one)
+                float(operand)
+                if isinstance(operand, float)
+                else bool(operand)
+                if isinstance(operand, bool)
+                else int(operand)
             )
     if len(kinds) == 1:
         return kinds[0].dtype if isinstance(kinds[0], torch.Tensor) else torch.float32
     result = kinds[0] if isinstance(kinds[0], torch.Tensor) else torch.tensor(kinds[0])
     dtype = torch.result_type(kinds[0], kinds[1])
     for index in range(2, len(kinds)):
-        ranks = [one.dim() for one in kinds[:index] if isinstance(one, torch.Tensor)]
+        ranks = [kind.dim() for kind in kinds[:index] if isinstance(kind, torch.Tensor)]
         result = torch.empty((1,) * max(ranks, default=0), dtype=dtype, device="meta")
         dtype = torch.result_type(result, kinds[index])
     return dtype
@@ -64,9 +68,9 @@ def point(name: str, *operands: Operand, **named: Operand) -> Value:
     given = dict(zip(entry.parameters, operands, strict=False)) | named
     if unknown := set(given) - set(entry.parameters):
         raise Unsupported(f"{name} with {', '.join(sorted(unknown))}")
-    values = [given.get(one, entry.defaults.get(one)) for one in entry.parameters]
-    if any(not isinstance(one, Value | int | float) for one in values):
-        raise Unsupported(f"{name} of {', '.join(type(one).__name__ for one in values)}")
+    values = [given.get(parameter, entry.defaults.get(parameter)) for parameter in entry.parameters]
+    if any(not isinstance(value, Value | int | float) for value in values):
+        raise Unsupported(f"{name} of {', '.join(type(value).__name__ for value in values)}")
     typed = [v for p, v in zip(entry.parameters, values, strict=True) if p != "condition"]
     dtype = result_type(typed)
     if dtype.is_complex:
@@ -77,7 +81,7 @@ def point(name: str, *operands: Operand, **named: Operand) -> Value:
     if entry.kind == "float" and not dtype.is_floating_point:
         compute = torch.get_default_dtype()
     result = torch.bool if entry.kind == "bool" else compute
-    shape = broadcast([one.shape for one in values if isinstance(one, Value)])
+    shape = broadcast([value.shape for value in values if isinstance(value, Value)])
     return make("point", tuple(values), shape, result, entry=entry, compute=compute)
 
 
@@ -106,10 +110,10 @@ def iota(shape: Sequence[int], dim: int, dtype: torch.dtype, first: Operand = 0,
 def reshape(x: Value, shape: Sequence[int]) -> Value:
     """The same elements in order; one size may be -1."""
     sizes = list(shape)
-    if any(not isinstance(one, int) for one in sizes):
+    if any(not isinstance(size, int) for size in sizes):
         raise Unsupported("a shape of numbers that are tensors")
-    if -1 in [int(one) for one in sizes]:
-        at = [int(one) for one in sizes].index(-1)
+    if -1 in [int(size) for size in sizes]:
+        at = [int(size) for size in sizes].index(-1)
         rest = sizes[:at] + sizes[at + 1 :]
         sizes[at] = _quotient(x.shape, rest)
     sizes = [bind(size, letters(len(sizes))[axis]) for axis, size in enumerate(sizes)]
@@ -121,10 +125,10 @@ def reshape(x: Value, shape: Sequence[int]) -> Value:
 def _quotient(whole: Sequence[int], rest: Sequence[int]) -> int:
     """Product of `whole` without the sizes of `rest`; those of the same expression cancel."""
     left, divisors = list(whole), []
-    for one in rest:
-        match = next((k for k, size in enumerate(left) if host(size) == host(one)), None)
+    for divisor in rest:
+        match = next((k for k, size in enumerate(left) if host(size) == host(divisor)), None)
         if match is None:
-            divisors.append(one)
+            divisors.append(divisor)
         else:
             left.pop(match)
     below = product(divisors)
@@ -133,10 +137,10 @@ def _quotient(whole: Sequence[int], rest: Sequence[int]) -> int:
 
 def permute(x: Value, dims: Sequence[int]) -> Value:
     """Axes in another order."""
-    order = tuple(x.axis(one) for one in dims)
+    order = tuple(x.axis(dim) for dim in dims)
     if order == tuple(range(x.rank)):
         return x
-    return make("permute", (x,), [x.shape[one] for one in order], x.dtype, order=order)
+    return make("permute", (x,), [x.shape[axis] for axis in order], x.dtype, order=order)
 
 
 def expand(x: Value, shape: Sequence[int]) -> Value:
@@ -169,7 +173,7 @@ def reduce(x: Value, kind: str, dims: Any = None, keepdim: bool = False) -> Valu
     if dims is None or (isinstance(dims, tuple | list) and not dims):
         axes = tuple(range(x.rank))
     else:
-        axes = tuple(sorted({x.axis(one) for one in (dims if isinstance(dims, tuple | list) else (dims,))}))
+        axes = tuple(sorted({x.axis(dim) for dim in (dims if isinstance(dims, tuple | list) else (dims,))}))
     if x.rank == 0:
         x, axes, keepdim = reshape(x, (1,)), (0,), False
     dtype = x.dtype
@@ -194,7 +198,7 @@ def count(x: Value, dims: Any) -> int:
     """Number of elements that a reduction goes over."""
     if dims is None or (isinstance(dims, tuple | list) and not dims):
         return product(x.shape)
-    axes = {x.axis(one) for one in (dims if isinstance(dims, tuple | list) else (dims,))}
+    axes = {x.axis(dim) for dim in (dims if isinstance(dims, tuple | list) else (dims,))}
     return product(size for axis, size in enumerate(x.shape) if axis in axes)
 
 

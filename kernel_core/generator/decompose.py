@@ -25,7 +25,22 @@ from kernel_core.generator.sizes import Number, Size, host
 Build = Callable[[str, Any, Any], Any]
 """Makes the values of a call by the table: name, arguments, named arguments."""
 _LOOSE = 1
-_FAULTS = (TypeError, AttributeError, ValueError, KeyError, IndexError)
+FAULTS = (TypeError, AttributeError, ValueError, KeyError, IndexError)
+"""Errors of a builder that is called with arguments it does not have."""
+
+
+def paired(made: Any, result: Any) -> list[tuple[Value, torch.Tensor]]:
+    """Values with the tensors of torch's result; none where a shape, a type or their number differs."""
+    values = tree_flatten(made)[0]
+    tensors = [leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, torch.Tensor)]
+    if len(values) != len(tensors) or not all(isinstance(value, Value) for value in values):
+        return []
+    pairs = list(zip(values, tensors, strict=True))
+    is_same = all(
+        tuple(map(int, value.shape)) == tuple(map(int, tensor.shape)) and value.dtype == tensor.dtype
+        for value, tensor in pairs
+    )
+    return pairs if is_same else []
 
 
 def decomposed(function: Any, args: Any, kwargs: Any, build: Build) -> Any:
@@ -34,12 +49,14 @@ def decomposed(function: Any, args: Any, kwargs: Any, build: Build) -> Any:
     Numbers are symbolic too, where the function takes such numbers; else they are literals in the answer.
     Raises Unsupported where an operator has neither an entry nor a decomposition.
     """
-    is_named = any(isinstance(one, Size) for one in tree_flatten((args, kwargs))[0])
+    is_named = any(isinstance(argument, Size) for argument in tree_flatten((args, kwargs))[0])
     if is_named:
         try:
             return _decomposed(function, args, kwargs, build)
         except Exception:  # many functions take no symbolic number, and each says so in another way
-            args, kwargs = tree_map(lambda one: int(one) if isinstance(one, Size) else one, (args, kwargs))
+            args, kwargs = tree_map(
+                lambda argument: int(argument) if isinstance(argument, Size) else argument, (args, kwargs)
+            )
     return _decomposed(function, args, kwargs, build)
 
 
@@ -48,7 +65,7 @@ def _decomposed(function: Any, args: Any, kwargs: Any, build: Build) -> Any:
         env = ShapeEnv()
         run = _Run(env, build)
         with FakeTensorMode(shape_env=env, allow_non_fake_inputs=True) as mode:
-            given = tree_map(lambda one: run.given(one, mode), (args, kwargs))
+            given = tree_map(lambda argument: run.given(argument, mode), (args, kwargs))
             with torch.no_grad(), run:
                 result = function(*given[0], **given[1])
         return tree_map(run.result, result)
@@ -63,45 +80,49 @@ class _Run(TorchDispatchMode):
         self._texts: dict[str, str] = {}
         self._values: dict[int, tuple[torch.Tensor, Value]] = {}
 
-    def given(self, one: Any, mode: FakeTensorMode) -> Any:
+    def given(self, argument: Any, mode: FakeTensorMode) -> Any:
         """A symbolic tensor for a value, a symbolic number for a named size, else the argument."""
-        if isinstance(one, Value):
-            dims = [DimDynamic.DYNAMIC if isinstance(n, Size) else DimDynamic.STATIC for n in one.shape]
-            shape = tuple(map(int, one.shape))
+        if isinstance(argument, Value):
+            dims = [DimDynamic.DYNAMIC if isinstance(n, Size) else DimDynamic.STATIC for n in argument.shape]
+            shape = tuple(map(int, argument.shape))
             tensor = mode.from_tensor(
-                torch.empty(shape, dtype=one.dtype, device="meta"),
+                torch.empty(shape, dtype=argument.dtype, device="meta"),
                 source=ConstantSource(f"t{len(self._values)}"),
                 symbolic_context=StatelessSymbolicContext(dynamic_sizes=dims),
             ).to("cpu")
             symbols: list[Any] = list(tensor.shape)
-            for size, symbol in zip(one.shape, symbols, strict=True):
+            for size, symbol in zip(argument.shape, symbols, strict=True):
                 if isinstance(symbol, torch.SymInt):
                     self._texts.setdefault(str(symbol.node.expr), host(size))
-            self._values[id(tensor)] = (tensor, one)
+            self._values[id(tensor)] = (tensor, argument)
             return tensor
-        if isinstance(one, Size):
+        if isinstance(argument, Size):
             name = f"n{len(self._texts)}"
-            symbol = self._env.create_symbol(int(one), ConstantSource(name), DimDynamic.DYNAMIC)
-            self._texts.setdefault(str(symbol), host(one))
-            return self._env.create_symintnode(symbol, hint=int(one)) if not symbol.is_number else int(one)
-        return float(one) if isinstance(one, Number) else one
+            symbol = self._env.create_symbol(int(argument), ConstantSource(name), DimDynamic.DYNAMIC)
+            self._texts.setdefault(str(symbol), host(argument))
+            return (
+                self._env.create_symintnode(symbol, hint=int(argument))
+                if not symbol.is_number
+                else int(argument)
+            )
+        return float(argument) if isinstance(argument, Number) else argument
 
-    def result(self, one: Any) -> Any:
+    def result(self, returned: Any) -> Any:
         """The value of a tensor, the text of a symbolic number."""
-        if isinstance(one, torch.Tensor):
-            if id(one) in self._values:
-                return self._values[id(one)][1]
-            constant = getattr(one, "constant", None) if one.dim() == 0 else None
+        if isinstance(returned, torch.Tensor):
+            if id(returned) in self._values:
+                return self._values[id(returned)][1]
+            constant = getattr(returned, "constant", None) if returned.dim() == 0 else None
             if constant is None:
                 raise Unsupported("a tensor that no operator made")
-            return make("full", (constant.item(),), (), one.dtype)
-        if isinstance(one, torch.SymInt | torch.SymFloat):
-            return self._number(one)
-        return one
+            return make("full", (constant.item(),), (), returned.dtype)
+        if isinstance(returned, torch.SymInt | torch.SymFloat):
+            return self._number(returned)
+        return returned
 
-    def _number(self, one: Any) -> Any:
-        expression = one.node.expr
-        plain = one.node.hint if one.node.has_hint() else None
+    def _number(self, number: Any) -> Any:
+        expression = number.node.expr
+        plain = number.node.hint if number.node.has_hint() else None
         if plain is None:
             raise Unsupported("a size that depends on values")
         if expression.is_number:
@@ -112,7 +133,9 @@ class _Run(TorchDispatchMode):
             r"\b[a-z]+\d+\b", lambda m: f"({self._texts[m[0]]})" if m[0] in self._texts else m[0], text
         )
         binds = {} if alone and re.fullmatch(r"[\w.\[\]]+", alone) else {"binds": _LOOSE}
-        return Size(plain, text, **binds) if isinstance(one, torch.SymInt) else Number(plain, text, **binds)
+        return (
+            Size(plain, text, **binds) if isinstance(number, torch.SymInt) else Number(plain, text, **binds)
+        )
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -122,7 +145,8 @@ class _Run(TorchDispatchMode):
         name = name[:-1] if name.endswith("_") and not name.startswith("_") else name
         if (made := self._by_table(name, args, kwargs)) is not None:
             result = function(*args, **kwargs)
-            if self._bound(made, result):
+            if pairs := paired(made, result):
+                self._values |= {id(tensor): (tensor, value) for value, tensor in pairs}
                 return result
         with self:
             decomposition = decomposition_table.get(function)
@@ -137,17 +161,5 @@ class _Run(TorchDispatchMode):
         try:
             values = tree_map(self.result, (args, kwargs))
             return self._build(name, *values)
-        except (Unsupported, *_FAULTS):
+        except (Unsupported, *FAULTS):
             return None
-
-    def _bound(self, made: Any, result: Any) -> bool:
-        values, tensors = tree_flatten(made)[0], tree_flatten(result)[0]
-        pairs = list(zip(values, tensors, strict=False))
-        if len(values) != len(tensors) or any(
-            tuple(map(int, value.shape)) != tuple(map(int, tensor.shape)) or value.dtype != tensor.dtype
-            for value, tensor in pairs
-        ):
-            return False
-        for value, tensor in pairs:
-            self._values[id(tensor)] = (tensor, value)
-        return True

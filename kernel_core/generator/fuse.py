@@ -14,6 +14,7 @@ from kernel_core.generator.ir import CHEAP, Value, make, walk
 from kernel_core.generator.sizes import bind, ceil_div, is_one, product
 
 _MOST_INLINED = 24
+_COUNTED = ("point", "cat", "gather", "take")
 _COSTLY = {
     *("exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sigmoid", "silu", "mish", "gelu_erf"),
     *("gelu_tanh", "erf", "power", "softplus", "elu", "sin", "cos"),
@@ -37,12 +38,12 @@ class Plan:
 
     def __init__(self, outputs: Sequence[Value]) -> None:
         self.values = walk(tuple(outputs))
-        self.outputs = [stored(one) for one in outputs]
-        self.consumers: dict[int, list[Value]] = {id(one): [] for one in self.values}
+        self.outputs = [stored(output) for output in outputs]
+        self.consumers: dict[int, list[Value]] = {id(value): [] for value in self.values}
         for value in self.values:
-            for one in value.tensors:
-                self.consumers[id(one)].append(value)
-        self.forced: set[int] = {id(one) for one in self.outputs}
+            for tensor in value.tensors:
+                self.consumers[id(tensor)].append(value)
+        self.forced: set[int] = {id(output) for output in self.outputs}
         self._force()
         self.refused: set[int] = set()
         """Values that were tried behind an anchor and cannot be there."""
@@ -52,22 +53,22 @@ class Plan:
     def _force(self) -> None:
         inlined: dict[int, int] = {}
         for value in self.values:
-            total = sum(inlined.get(id(one), 0) for one in value.tensors)
-            is_counted = value.op in ("point", "cat", "gather", "take")
+            total = sum(inlined.get(id(tensor), 0) for tensor in value.tensors)
+            is_counted = value.op in _COUNTED
             inlined[id(value)] = total + is_counted if value.op in CHEAP else 0
             if value.op in CHEAP and inlined[id(value)] > _MOST_INLINED:
                 self._force_one(value)
                 inlined[id(value)] = 0
             if value.op == "call":
-                for one in value.tensors:
-                    self._force_one(one)
+                for tensor in value.tensors:
+                    self._force_one(tensor)
             elif value.op == "scatter":
                 if value.inputs[0].op != "full":
                     self._force_one(value.inputs[0])
             elif value.op in ("dot", "conv", "window"):
-                for one in value.tensors:
-                    if _work(one) > (1 if value.op != "window" else 4):
-                        self._force_one(one)
+                for tensor in value.tensors:
+                    if _work(tensor) > (1 if value.op != "window" else 4):
+                        self._force_one(tensor)
 
     def _force_one(self, value: Value) -> None:
         """Have a value in memory; layout that changes nothing in memory is done by the host."""
@@ -84,26 +85,25 @@ class Plan:
             self.regions.append(region)
         for region in self.regions:
             region.outputs = [
-                one
-                for one in region.core.values()
-                if id(one) in self.forced
-                or any(id(user) not in region.core for user in self.consumers[id(one)])
+                value
+                for value in region.core.values()
+                if id(value) in self.forced
+                or any(id(user) not in region.core for user in self.consumers[id(value)])
             ]
             region.outputs = self._without_views(region)
         for value in self.values:
             if id(value) in self.forced and id(value) not in owned and value.op in CHEAP:
                 self.regions.append(Region("flat", value, {id(value): value}, [value]))
-        self.materialised = {id(one) for region in self.regions for one in region.outputs}
+        self.materialised = {id(output) for region in self.regions for output in region.outputs}
 
     def _without_views(self, region: Region) -> list[Value]:
         """Outputs without those that are reshapes of another output, which share its memory."""
         kept = []
-        for one in region.outputs:
-            base = stored(one)
-            if base is not one and id(base) in region.core:
-                one = base
-            if one not in kept:
-                kept.append(one)
+        for value in region.outputs:
+            base = stored(value)
+            own = base if id(base) in region.core else value
+            if own not in kept:
+                kept.append(own)
         return kept
 
     def _grown(self, anchor: Value, owned: set[int]) -> dict[int, Value]:
@@ -112,12 +112,12 @@ class Plan:
         for value in self.values:
             if value is anchor:
                 continue
-            needs = [one for one in value.tensors if id(one) in core or id(one) in tainted]
+            needs = [tensor for tensor in value.tensors if id(tensor) in core or id(tensor) in tainted]
             is_sibling = anchor.op == value.op == "reduce" and _same_axes(value, anchor)
             if not needs and not (is_sibling and value.inputs[0] is anchor.inputs[0]):
                 continue
             is_free = id(value) not in owned and id(value) not in self.refused
-            is_free = is_free and not any(id(one) in tainted for one in needs)
+            is_free = is_free and not any(id(tensor) in tainted for tensor in needs)
             if is_free and (is_sibling or self._joins(value, anchor, core)):
                 core[id(value)] = value
             elif needs:
@@ -130,8 +130,8 @@ class Plan:
         if value.op not in ("point", "cast", "reshape") or anchor.op in ("partial", "scatter"):
             return False
         size = int(product(value.shape))
-        inside = [one for one in value.tensors if id(one) in core]
-        if any(int(product(one.shape)) == size for one in inside):
+        inside = [tensor for tensor in value.tensors if id(tensor) in core]
+        if any(int(product(tensor.shape)) == size for tensor in inside):
             return True
         if anchor.op != "reduce":
             return False
@@ -145,8 +145,7 @@ def _picks_one(value: Value, anchor: Value, core: dict[int, Value]) -> bool:
     """True for one element of each row, at an index that does not depend on the kernel's own results."""
     x, index = value.inputs
     return (
-        value.index_dims is None
-        and (value.dim,) == anchor.dims
+        (value.dim,) == anchor.dims
         and is_one(value.shape[value.dim])
         and id(index) not in core
         and [int(size) for size in x.shape] == [int(size) for size in anchor.inputs[0].shape]
@@ -155,11 +154,11 @@ def _picks_one(value: Value, anchor: Value, core: dict[int, Value]) -> bool:
 
 def _same_axes(value: Value, anchor: Value) -> bool:
     """True if two reductions go over the same axes of the same sizes."""
-    one, other = value.inputs[0].shape, anchor.inputs[0].shape
+    mine, its = value.inputs[0].shape, anchor.inputs[0].shape
     return (
         value.dims == anchor.dims
-        and len(one) == len(other)
-        and all(int(a) == int(b) for a, b in zip(one, other, strict=True))
+        and len(mine) == len(its)
+        and all(int(a) == int(b) for a, b in zip(mine, its, strict=True))
     )
 
 
@@ -172,11 +171,13 @@ def in_two_stages(outputs: Sequence[Value]) -> list[Value]:
     """The outputs with long reductions to few results split: parts first, by many programs, then the rest."""
     made: dict[int, Value] = {}
     for value in walk(tuple(outputs)):
-        inputs = tuple(made[id(one)] if isinstance(one, Value) else one for one in value.inputs)
+        inputs = tuple(
+            made[id(operand)] if isinstance(operand, Value) else operand for operand in value.inputs
+        )
         is_same = all(a is b for a, b in zip(inputs, value.inputs, strict=True))
         new = value if is_same else Value(value.op, inputs, value.shape, value.dtype, value.attributes)
         made[id(value)] = _split(new) if value.op == "reduce" else new
-    return [made[id(one)] for one in outputs]
+    return [made[id(output)] for output in outputs]
 
 
 def _split(value: Value) -> Value:
@@ -208,9 +209,9 @@ def _work(value: Value) -> int:
     """Pointwise operators that would be computed again for each tile; many where one is costly."""
     total, stack = 0, [value]
     while stack:
-        one = stack.pop()
-        if one.op in CHEAP:
-            stack += one.tensors
-            if one.op in ("point", "gather", "take", "cat"):
-                total += 9 if one.op == "point" and one.entry.name in _COSTLY else 1
+        inner = stack.pop()
+        if inner.op in CHEAP:
+            stack += inner.tensors
+            if inner.op in _COUNTED:
+                total += 9 if inner.op == "point" and inner.entry.name in _COSTLY else 1
     return total

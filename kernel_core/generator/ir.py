@@ -5,11 +5,11 @@
 | `leaf` | | `text`: host expression of a tensor |
 | `call` | tensors | `text`: host call with `{0}` for tensors; `path`: indices of one of several results |
 | `point` | tensors and numbers | `entry`: pointwise operator of the table |
-| `cast` | tensor | |
+| `cast`, `copy` | tensor | |
 | `full`, `iota` | number; first, step | `dim` of `iota`: value grows along it |
 | `reshape`, `permute`, `expand`, `slice`, `flip`, `roll`, `pad`, `cat` | tensors | layout |
-| `gather` | tensor, index | `dim`; index has the shape of the result, or `index_dims` of it |
-| `take` | tensor, indices of one shape | `dims` that are indexed; `place` of the indices' axes |
+| `gather` | tensor, index of the result's shape | `dim` |
+| `take` | tensor, indices of one shape | `dims` that are indexed; `place` of the indices' axes; `wraps` |
 | `scatter` | tensor, source, its indices | `kind`: `store`, `sum`, `amax`, `amin`; `axes`, `bounded` |
 | `reduce` | tensor | `kind`, `dims` |
 | `partial` | tensor | `kind`, `dims`, `part`: reduction of parts of so many elements, first of two stages |
@@ -32,7 +32,7 @@ from typing import Any
 import torch
 
 LAYOUT = ("reshape", "permute", "expand", "slice", "flip", "roll", "pad", "cat", "gather", "take")
-CHEAP = ("point", "cast", "full", "iota", *LAYOUT)
+CHEAP = ("point", "cast", "copy", "full", "iota", *LAYOUT)
 """Operators that are computed where they are read."""
 
 
@@ -59,7 +59,7 @@ class Value:
     @property
     def tensors(self) -> tuple[Value, ...]:
         """Inputs that are tensors."""
-        return tuple(one for one in self.inputs if isinstance(one, Value))
+        return tuple(operand for operand in self.inputs if isinstance(operand, Value))
 
     @property
     def rank(self) -> int:
@@ -84,7 +84,7 @@ def walk(outputs: tuple[Value, ...]) -> list[Value]:
         stack: list[tuple[Value, Iterator[Value]]] = [(value, iter(value.tensors))]
         while stack:
             top, rest = stack[-1]
-            child = next((one for one in rest if id(one) not in seen), None)
+            child = next((tensor for tensor in rest if id(tensor) not in seen), None)
             if child is not None:
                 stack.append((child, iter(child.tensors)))
                 continue
@@ -93,4 +93,4 @@ def walk(outputs: tuple[Value, ...]) -> list[Value]:
                 seen[id(top)] = top
                 yield top
 
-    return [one for output in outputs if id(output) not in seen for one in visit(output)]
+    return [value for output in outputs if id(output) not in seen for value in visit(output)]

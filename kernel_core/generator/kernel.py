@@ -240,8 +240,12 @@ class Kernel:
     def mask(self, indices: Sequence[Index]) -> str:
         """Condition that all groups of some indices, and the guards, are inside."""
         groups: list[Group] = []
-        for one in indices:
-            groups += [group for group in sorted(groups_of(one), key=lambda g: g.name) if group not in groups]
+        for index in indices:
+            groups += [
+                group for group in sorted(groups_of(index), key=lambda g: g.name) if group not in groups
+            ]
+        if not groups:
+            return ""  # one element, which is there for all lanes
         guards = list(dict.fromkeys(guard.text for guard in self._guards))
         for guard in self._guards:
             groups += [group for group in sorted(guard.groups, key=lambda g: g.name) if group not in groups]
@@ -269,18 +273,19 @@ class Kernel:
         return self._remember(what, self._depth(coords), lambda: getattr(self, f"_{value.op}")(value, coords))
 
     def _require(self, value: Value, coords: Sequence[Index], expected: Sequence[Index]) -> None:
-        for axis, (one, wanted) in enumerate(zip(coords, expected, strict=True)):
-            if not is_one(value.shape[axis]) and key(one) != key(wanted):
+        for axis, (coord, wanted) in enumerate(zip(coords, expected, strict=True)):
+            if not is_one(value.shape[axis]) and key(coord) != key(wanted):
                 raise Unfusable("a result at another index than its own", value)
 
     def _depth(self, coords: Sequence[Index]) -> int:
-        groups = [group for one in coords for group in groups_of(one)]
+        groups = [group for coord in coords for group in groups_of(coord)]
         groups += [group for guard in self._guards for group in guard.groups]
         return max((group.depth for group in groups), default=0)
 
     def _load(self, value: Value, coords: Sequence[Index], other: float) -> str:
         offset = flatten(
-            [0 if is_one(size) else one for one, size in zip(coords, value.shape, strict=True)], value.shape
+            [0 if is_one(size) else coord for coord, size in zip(coords, value.shape, strict=True)],
+            value.shape,
         )
         depth = self._depth([offset])
         for size, letter in zip(value.shape, letters(value.rank), strict=True):
@@ -358,6 +363,9 @@ class Kernel:
             return self._assign(value, f"{text} != 0", coords)
         return self._assign(value, f"{text}.to({TL[value.dtype]})", coords)
 
+    def _copy(self, value: Value, coords: Sequence[Index]) -> str:
+        return self.at(value.inputs[0], coords)
+
     def _full(self, value: Value, coords: Sequence[Index]) -> str:
         number = value.inputs[0]
         if value.dtype.is_floating_point and isinstance(number, int) and not isinstance(number, Size):
@@ -422,7 +430,7 @@ class Kernel:
             text, binds = self.index(index)
             if not is_one(inner):
                 text, binds = f"{_wrapped((text, binds), _PRODUCT)} // {_atom(self._named(inner))}", _PRODUCT
-            if any(not is_one(one) for one in sizes[:axis]):
+            if any(not is_one(size) for size in sizes[:axis]):
                 text, binds = f"{_wrapped((text, binds), _PRODUCT)} % {_atom(self._named(size))}", _PRODUCT
             result.append(Text(text, groups_of(index), binds))
         return result
@@ -500,7 +508,7 @@ class Kernel:
             if not self._inside(x) and not isinstance(value.value, Size | Number):
                 return self._load(x, inner, float(value.value))
             loaded = self.at(x, inner)
-        inside = " & ".join(f"({one.text})" for one in conditions)
+        inside = " & ".join(f"({condition.text})" for condition in conditions)
         return self._assign(value, f"tl.where({inside}, {loaded}, {self.size(value.value)})", coords)
 
     def _cat(self, value: Value, coords: Sequence[Index]) -> str:
@@ -526,35 +534,28 @@ class Kernel:
 
     def _gather(self, value: Value, coords: Sequence[Index]) -> str:
         x, index = value.inputs
-        dim = value.dim
-        if value.index_dims is None:
-            at, rest = list(coords), list(coords)
-        else:
-            at = [coords[axis] for axis in value.index_dims]
-            rest = [*coords[:dim], 0, *coords[dim + index.rank :]]
-        name = self.at(index, at)
-        if value.wraps:
-            size = self.size(x.shape[dim])
-            name = f"tl.where({name} < 0, {name} + {size}, {name})"
-        groups = frozenset(group for one in at for group in groups_of(one))
-        rest[dim] = Text(name, groups, _ATOM)
-        return self.at(x, rest)
+        at = Text(self.at(index, coords), self._groups(coords), _ATOM)
+        return self.at(x, [*coords[: value.dim], at, *coords[value.dim + 1 :]])
 
     def _take(self, value: Value, coords: Sequence[Index]) -> str:
         x, *indices = value.inputs
-        rank, place = indices[0].rank, value.place
-        at = coords[place : place + rank]
-        rest = [*coords[:place], *coords[place + rank :]]
-        groups = frozenset(group for one in at for group in groups_of(one))
+        end = value.place + indices[0].rank
+        at, rest = coords[value.place : end], [*coords[: value.place], *coords[end:]]
         names = iter([self.at(index, at) for index in indices])
         inner: list[Index] = []
         for axis in range(x.rank):
             if axis not in value.dims:
                 inner.append(rest.pop(0))
                 continue
-            name, size = next(names), self.size(x.shape[axis])
-            inner.append(Text(f"tl.where({name} < 0, {name} + {size}, {name})", groups, _ATOM))
+            name = next(names)
+            if value.wraps:
+                size = self.size(x.shape[axis])
+                name = f"tl.where({name} < 0, {name} + {size}, {name})"
+            inner.append(Text(name, self._groups(at), _ATOM))
         return self.at(x, inner)
+
+    def _groups(self, coords: Sequence[Index]) -> frozenset[Group]:
+        return frozenset(group for coord in coords for group in groups_of(coord))
 
 
 def _digits(index: Digit, sizes: Sequence[int]) -> list[Index] | None:

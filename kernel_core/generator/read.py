@@ -20,11 +20,11 @@ from unittest import mock
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode, unset_fake_temporarily
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_flatten, tree_map
 
-from kernel_core.generator.decompose import decomposed
+from kernel_core.generator.decompose import FAULTS, decomposed, paired
 from kernel_core.generator.index import letters
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators import BUILDERS, pointwise
@@ -95,7 +95,7 @@ def forward_arguments(source: str) -> list[str]:
                 if isinstance(item, ast.FunctionDef) and item.name == "forward":
                     if item.args.vararg or item.args.kwonlyargs:
                         raise Unreadable("forward takes a variable number of arguments")
-                    return [one.arg for one in (*item.args.posonlyargs, *item.args.args)][1:]
+                    return [argument.arg for argument in (*item.args.posonlyargs, *item.args.args)][1:]
     raise Unreadable("no class Model with a forward")
 
 
@@ -114,11 +114,15 @@ def _read(problem: Problem, arguments: list[str], library: frozenset[str]) -> Gr
     positional, named = ([], given) if isinstance(given, dict) else (list(given), {})
     if len(positional) == 2 and isinstance(positional[1], dict) and isinstance(positional[0], list):
         positional, named = positional
-    model = module.Model(*positional, **named)
+    try:
+        model = module.Model(*positional, **named)
+    except DataDependentOutputException:  # a constructor that reads values
+        with unset_fake_temporarily():
+            model = module.Model(*positional, **named)
     inputs = list(module.get_inputs())
     recorder = _Recorder(model, library)
     with _named_numbers(model), recorder.running(), torch.no_grad():
-        values = [recorder.argument(one, name) for one, name in zip(inputs, arguments, strict=False)]
+        values = [recorder.argument(given, name) for given, name in zip(inputs, arguments, strict=False)]
         outputs = model(*values)
     return recorder.graph(outputs)
 
@@ -161,8 +165,8 @@ def _with_text(value: Any, text: str) -> Any:
         return Size(value, text) if value not in _FIXED else value
     if type(value) is float:
         return Number(value, text)
-    if type(value) is tuple and value and all(type(one) in (int, float) for one in value):
-        return tuple(_with_text(one, f"{text}[{k}]") for k, one in enumerate(value))
+    if type(value) is tuple and value and all(type(item) in (int, float) for item in value):
+        return tuple(_with_text(item, f"{text}[{k}]") for k, item in enumerate(value))
     return value
 
 
@@ -182,8 +186,8 @@ class _Shape(tuple[int, ...]):
 
     def numel(self) -> int:
         total: int = 1
-        for one in self:
-            total = total * one
+        for size in self:
+            total = total * size
         return total
 
     def __getitem__(self, key: Any) -> Any:
@@ -235,13 +239,14 @@ class _Recorder(TorchFunctionMode):
                     result = _one_step(module, *plain[0], **plain[1])
                 else:
                     result = call(module, *plain[0], **plain[1])
+            self._reasons.append(f"{type(module).__name__}: a layer without a schedule")
             return self._call(self._paths[id(module)], args, kwargs, result, type(module).__name__)
 
         with mock.patch.object(nn.Module, "__call__", layer), self:
             yield
 
     def argument(self, given: Any, name: str) -> Any:
-        """What `forward` is called with."""
+        """An argument for `forward`, with the text of its number."""
         if isinstance(given, torch.Tensor):
             self._inputs.append(self._leaf(given, name))
             return given
@@ -252,7 +257,7 @@ class _Recorder(TorchFunctionMode):
     def graph(self, outputs: Any) -> Graph:
         """The graph with `forward`'s results."""
         with torch._C.DisableTorchFunction():
-            nest = tree_map(lambda one: self.value(one) if isinstance(one, torch.Tensor) else one, outputs)
+            nest = self._values_of(outputs)
         return Graph(self._inputs, nest, self._reasons, NAMES.get(), self._steps)
 
     def value(self, tensor: torch.Tensor) -> Value:
@@ -283,12 +288,15 @@ class _Recorder(TorchFunctionMode):
         if base in ("shape", "size", "numel", "nelement", "ndim", "__len__", "len"):
             return self._measured(base, function, args, kwargs)
         plain_args, plain_kwargs = tree_map(_plain, (args, kwargs))
-        result = function(*plain_args, **plain_kwargs)
+        try:
+            result = function(*plain_args, **plain_kwargs)
+        except DataDependentOutputException:  # torch checks values that fake tensors lack
+            result = self._like_the_table(base, args, kwargs)
         if base == "setitem":
             result = args[0]
             if self._parts.get(id(args[2]), (None,))[0] is result and args[2]._base is not None:
                 return None  # the part was changed in place and written back
-        tensors = [one for one in tree_flatten(result)[0] if isinstance(one, torch.Tensor)]
+        tensors = [leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, torch.Tensor)]
         if (
             not tensors
             or base in _PLAIN
@@ -299,6 +307,14 @@ class _Recorder(TorchFunctionMode):
             self._parts[id(result)] = (args[0], args[1])
         self._steps.append(base)
         return self._recorded(function, name, base, args, kwargs, result)
+
+    def _like_the_table(self, base: str, args: Any, kwargs: Any) -> Any:
+        """Fake results with the shapes and types of the table's entry."""
+        made = built(base, *self._values_of((args, kwargs)))
+        return tree_map(lambda value: torch.empty(tuple(map(int, value.shape)), dtype=value.dtype), made)
+
+    def _values_of(self, nest: Any) -> Any:
+        return tree_map(lambda leaf: self.value(leaf) if isinstance(leaf, torch.Tensor) else leaf, nest)
 
     def _measured(self, base: str, function: Any, args: Any, kwargs: Any) -> Any:
         known = isinstance(args[0], torch.Tensor) and id(args[0]) in self._values
@@ -318,9 +334,7 @@ class _Recorder(TorchFunctionMode):
         if base in self._library:
             return self._call(_spelled(name), args, kwargs, result, base)
         in_place = isinstance(args[0] if args else None, torch.Tensor) and result is args[0]
-        values = tree_map(
-            lambda one: self.value(one) if isinstance(one, torch.Tensor) else one, (args, kwargs)
-        )
+        values = self._values_of((args, kwargs))
         reason = "another shape or type than torch's"
         try:
             made = built(base, *values)
@@ -328,7 +342,7 @@ class _Recorder(TorchFunctionMode):
                 return result
         except Unsupported as error:
             reason = str(error)
-        except (TypeError, AttributeError, ValueError, KeyError, IndexError) as error:
+        except FAULTS as error:
             reason = f"arguments that the table does not have ({error})"
         try:
             if self._bound(decomposed(function, values[0], values[1], built), result, in_place):
@@ -342,20 +356,11 @@ class _Recorder(TorchFunctionMode):
 
     def _bound(self, made: Any, result: Any, in_place: bool) -> bool:
         """Give each result its value; False where shape or type is not torch's."""
-        made, result = tree_flatten(made)[0], [tensor for _, tensor in _leaves(result)]
-        if len(made) != len(result) or not all(isinstance(one, Value) for one in made):
-            return False
-        pairs = list(zip(made, result, strict=True))
-        for value, tensor in pairs:
-            if value.dtype != tensor.dtype and in_place:
-                return False
-            if tuple(map(int, value.shape)) != tuple(tensor.shape) or value.dtype != tensor.dtype:
-                return False
-        for value, tensor in pairs:
-            self._values[id(tensor)] = (tensor, value)
-        if in_place:
+        pairs = paired(made, result)
+        self._values |= {id(tensor): (tensor, value) for value, tensor in pairs}
+        if pairs and in_place:
             self._change_memory(pairs[0][1])
-        return True
+        return bool(pairs)
 
     def _change_memory(self, changed: torch.Tensor) -> None:
         """Write a part that was changed in place back; other views of its memory are forgotten."""
@@ -374,21 +379,25 @@ class _Recorder(TorchFunctionMode):
         """A call that stays torch's: its text, with tensors as `{0}`, `{1}`."""
         tensors: list[Value] = []
 
-        def written(one: Any) -> str:
-            if isinstance(one, torch.Tensor):
-                tensors.append(self.value(one))
+        def written(argument: Any) -> str:
+            if isinstance(argument, torch.Tensor):
+                tensors.append(self.value(argument))
                 return f"{{{len(tensors) - 1}}}"
-            if isinstance(one, tuple | list):
-                inner = ", ".join(map(written, one)) + (
-                    "," if len(one) == 1 and isinstance(one, tuple) else ""
+            if isinstance(argument, tuple | list):
+                inner = ", ".join(map(written, argument)) + (
+                    "," if len(argument) == 1 and isinstance(argument, tuple) else ""
                 )
-                return f"({inner})" if isinstance(one, tuple) else f"[{inner}]"
-            if isinstance(one, torch.dtype | torch.device | slice):
-                return repr(one) if not isinstance(one, torch.device) else f"torch.device({str(one)!r})"
-            return host(one)
+                return f"({inner})" if isinstance(argument, tuple) else f"[{inner}]"
+            if isinstance(argument, torch.dtype | torch.device | slice):
+                return (
+                    repr(argument)
+                    if not isinstance(argument, torch.device)
+                    else f"torch.device({str(argument)!r})"
+                )
+            return host(argument)
 
-        parts = [written(one) for one in args]
-        parts += [f"{key}={written(one)}" for key, one in kwargs.items() if key != "_stacklevel"]
+        parts = [written(argument) for argument in args]
+        parts += [f"{key}={written(value)}" for key, value in kwargs.items() if key != "_stacklevel"]
         method = spelled.startswith(".")
         if spelled == "getitem":
             text = f"{parts[0]}[{', '.join(parts[1:])}]"
@@ -450,7 +459,7 @@ def built(base: str, args: Any, kwargs: Any) -> Any:
         base = base.removesuffix("_copy")  # `permute_copy` and its like: where values stand is not theirs
     if base in BUILDERS:
         return BUILDERS[base](
-            *args, **{key: one for key, one in kwargs.items() if key not in ("inplace", "out")}
+            *args, **{key: value for key, value in kwargs.items() if key not in ("inplace", "out")}
         )
     entry = pointwise().get(base)
     if entry is None:
@@ -459,9 +468,9 @@ def built(base: str, args: Any, kwargs: Any) -> Any:
         raise Unsupported("out")
     from kernel_core.generator.build import point
 
-    named = {key: one for key, one in kwargs.items() if key not in ("inplace", "out")}
+    named = {key: value for key, value in kwargs.items() if key not in ("inplace", "out")}
     renamed = {"input": "x", "self": "x", "exponent": "other"}
-    return point(entry.name, *args, **{renamed.get(key, key): one for key, one in named.items()})
+    return point(entry.name, *args, **{renamed.get(key, key): value for key, value in named.items()})
 
 
 def _spelled(name: str) -> str:

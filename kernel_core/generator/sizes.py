@@ -168,11 +168,11 @@ def product(sizes: Iterable[int]) -> int:
     return result
 
 
-def same(one: int, other: int) -> bool:
+def same(size: int, other: int) -> bool:
     """True if two sizes have the same expression, or are equal where one of them is a literal."""
-    if int(one) != int(other):
+    if int(size) != int(other):
         return False
-    return not (is_named(one) and is_named(other)) or host(one) == host(other)
+    return not (is_named(size) and is_named(other)) or host(size) == host(other)
 
 
 def is_one(size: int) -> bool:

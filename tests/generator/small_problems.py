@@ -56,7 +56,7 @@ def of_table() -> dict[str, str]:
         function = spelled(name)
         if function is None:
             continue
-        required = [one for one in entry.parameters if one not in entry.defaults]
+        required = entry.required
         if name == "threshold":
             problems[name] = problem("F.threshold(a, 0.5, 2.0)", drawn)
             continue
@@ -115,6 +115,14 @@ BY_SCHEDULE = {
     "decomposed_adaptive_layer": problem(
         "self.pool(a)", IMAGE, layers="self.pool = nn.AdaptiveAvgPool2d((4, 5))"
     ),
+    "adaptive_pool_of_two_sizes": problem("F.adaptive_max_pool2d(a, (4, 5))", IMAGE),
+    "view_alone": problem("a.reshape(7, 55)", ROWS),
+    "two_views": problem("(a.unsqueeze(0), a.t()[None])", ROWS),
+    "joined_with_one_element": problem("torch.cat([a, b], dim=1)", "torch.randn(1, 9)", "torch.randn(1, 1)"),
+    "diagonals": problem("a.diagonal(2) + torch.diag(b, -1).sum(0)[:5]", ROWS, "torch.randn(5)"),
+    "windows": problem("a.unfold(1, 5, 3)", ROWS),
+    "checked_values": problem("F.gaussian_nll_loss(a, b, c.abs() + 0.1, full=True)", ROWS, ROWS, ROWS),
+    "literal_tensor": problem("torch.where(a > 0, a, torch.tensor(-2.0, device=a.device))", ROWS),
     "decomposed_tensordot": problem("torch.tensordot(a, b, dims=([1], [1]))", ROWS, ROWS),
     "softmax": problem("torch.softmax(a, dim=-1) * 2", ROWS),
     "softmax_of_columns": problem("F.softmax(a, dim=1)", IMAGE),

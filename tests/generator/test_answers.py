@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.generator.small_problems import BY_SCHEDULE, of_table
+from kernel_core.generator.answer import answer
+from kernel_core.generator.read import Unreadable
+from kernel_core.problems.source import parse_problem
+from tests.generator.small_problems import BY_SCHEDULE, ROWS, of_table, problem
 
 HERE = Path(__file__).parent
 SAMPLE = 8
@@ -52,6 +55,14 @@ def test_all_operators_of_the_table_agree_with_torch():
 @pytest.mark.exhaustive
 def test_all_schedules_agree_with_torch():
     assert not wrong(BY_SCHEDULE)
+
+
+def test_a_layer_that_stays_torchs_is_no_answer():
+    source = problem("self.cell(a)", ROWS, layers="self.cell = nn.GRUCell(77, 8)")
+    with pytest.raises(
+        Unreadable, match="nothing to write a kernel for; GRUCell: a layer without a schedule"
+    ):
+        answer(parse_problem(source, id="test", suite="test"))
 
 
 def test_the_table_has_more_than_a_hundred_of_torchs_names():

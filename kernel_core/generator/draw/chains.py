@@ -9,18 +9,8 @@ from kernel_core.generator.draw.singles import LAYERS_BY_NAME
 from kernel_core.generator.draw.sketch import ONE, Axis, Sketch, Tensor
 
 COMMON = (
-    "relu",
-    "gelu",
-    "sigmoid",
-    "tanh",
-    "silu",
-    "leaky_relu",
-    "softplus",
-    "mish",
-    "elu",
-    "hardswish",
-    "selu",
-)
+    "relu", "gelu", "sigmoid", "tanh", "silu", "leaky_relu", "softplus", "mish", "elu", "hardswish", "selu",
+)  # fmt: skip
 """Half of the activations in chains."""
 _OPTIONS = {
     "leaky_relu": ("", "0.2", "negative_slope=0.1"),
@@ -130,10 +120,8 @@ def reduction(sketch: Sketch, x: Tensor | None = None, keep: bool = False) -> Te
     x = x or prelude(sketch)
     dim = sketch.rng.choice((-1, -1, *range(x.rank)))
     name = sketch.rng.choice(
-        ("sum", "mean", "amax", "amin", "logsumexp", "var", "std", "norm", "max", "min", "prod")
+        ("sum", "mean", "amax", "amin", "logsumexp", "var", "std", "norm", "max", "min", "mean")
     )
-    if name == "prod":
-        name = "mean"
     keep = keep or sketch.chance(0.5)
     more = ", keepdim=True" if keep else ""
     text = f"torch.{name}({x}, dim={dim}{more})" if sketch.chance(0.5) else f"{x}.{name}(dim={dim}{more})"
@@ -247,17 +235,8 @@ def selected(sketch: Sketch, x: Tensor) -> Tensor:
 
 Step = Callable[[Sketch, Tensor], Tensor]
 _POINTWISE: tuple[Step, ...] = (
-    activated,
-    activated,
-    activated,
-    scaled,
-    scaled,
-    clamped,
-    shifted,
-    joined,
-    gated,
-    selected,
-)
+    activated, activated, activated, scaled, scaled, clamped, shifted, joined, gated, selected,
+)  # fmt: skip
 
 
 def normalised(sketch: Sketch, x: Tensor) -> Tensor:
@@ -293,11 +272,7 @@ def normalised(sketch: Sketch, x: Tensor) -> Tensor:
     if kind == "batch_norm" and x.rank == 2:
         return sketch.emit(f"{sketch.layer(('bn', 'norm'), f'nn.BatchNorm1d({size})')}({x})", x.axes, kind)
     if kind in ("layer_norm", "rms_norm", "batch_norm"):
-        name = "RMSNorm" if kind == "rms_norm" else "LayerNorm"
-        kind = "rms_norm" if kind == "rms_norm" else "layer_norm"
-        return sketch.emit(
-            f"{sketch.layer(('norm', 'ln', 'norm1'), f'nn.{name}({size})')}({x})", x.axes, kind
-        )
+        return norm_of_last(sketch, x, "RMSNorm" if kind == "rms_norm" else "LayerNorm")
     text = {
         "softmax": (
             "torch.softmax({}, dim=-1)",
@@ -309,6 +284,14 @@ def normalised(sketch: Sketch, x: Tensor) -> Tensor:
         "normalize": ("F.normalize({}, dim=-1)", "{0} / ({0}.norm(dim=-1, keepdim=True) + 1e-6)"),
     }[kind]
     return sketch.emit(sketch.rng.choice(text).format(x), x.axes, kind)
+
+
+def norm_of_last(
+    sketch: Sketch, x: Tensor, layer: str, names: tuple[str, ...] = ("norm", "ln", "norm1")
+) -> Tensor:
+    """`nn.LayerNorm` or `nn.RMSNorm` of the last axis."""
+    called = sketch.layer(names, f"nn.{layer}({x.axes[-1].text})")
+    return sketch.emit(f"{called}({x})", x.axes, "rms_norm" if layer == "RMSNorm" else "layer_norm")
 
 
 def pooled(sketch: Sketch, x: Tensor) -> Tensor:
@@ -364,11 +347,16 @@ def pointwise_chain(sketch: Sketch) -> list[Tensor]:
     return [x]
 
 
+def activated_norm(sketch: Sketch) -> Tensor:
+    """An activation and a norm."""
+    return normalised(sketch, activated(sketch, prelude(sketch)))
+
+
 CHAINS: dict[str, Callable[[Sketch], list[Tensor]]] = {
     "chain_pointwise": pointwise_chain,
     "chain_linear": lambda sketch: chain(sketch, linear),
     "chain_product": lambda sketch: chain(sketch, product),
     "chain_convolution": lambda sketch: chain(sketch, convolution),
     "chain_reduction": lambda sketch: chain(sketch, reduction),
-    "chain_norm": lambda sketch: chain(sketch, lambda one: normalised(one, activated(one, prelude(one)))),
+    "chain_norm": lambda sketch: chain(sketch, activated_norm),
 }

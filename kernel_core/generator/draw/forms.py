@@ -123,8 +123,11 @@ tril triu | x(mn) | x ; x, diagonal=1 ; x, -1
 tril triu | x(bss) | x ; x, 1
 diagonal | x(mm) | x ; x, 0
 diagonal | x(bss) | x, dim1=1, dim2=2 ; x, dim1=-2, dim2=-1
-diag | x(mm) | x
-diag_embed | x(bq) | x
+diagonal | x(mn) | x, 1 ; x, offset=-2
+trace | x(mm) | x
+trace | x(mn) | x
+diag | x(mm) | x ; x, 1
+diag_embed | x(bq) | x ; x, offset=1
 pixel_shuffle | x(b4chw) | x, 2
 pixel_unshuffle | x(bchw) | x, 2
 channel_shuffle | x(bchw) | x, 2 ; x, 4
@@ -149,6 +152,26 @@ take_along_dim | x(mn) i(mq):below(n) | x, i, dim=1 ; x, i, dim=-1
 take | x(vn) i(q):below(v) | x, i
 embedding | i(bs):below(v) w(vn):param | i, w
 embedding | i(m):below(v) w(vn) | i, w
+index_add | x(vn) i(q):below(v) y(qn) | x, 0, i, y ; x, dim=0, index=i, source=y ; x, 0, i, y, alpha=@f
+index_copy | x(vn) i(q):once(v) y(qn) | x, 0, i, y ; x, dim=0, index=i, source=y
+index_fill | x(vn) i(q):once(v) | x, 0, i, @f ; x, dim=0, index=i, value=0.0
+index_reduce | x(vn) i(q):below(v) y(qn) | x, 0, i, y, 'amax' ; x, 0, i, y, reduce='amin'
+index_put | x(vn) i(q):once(v) y(qn) | x, (i,), y ; x, [i], y, accumulate=True
+put | x(vn) i(q):once(v) y(q) | x, i, y ; x, i, y, accumulate=True
+scatter | x(mn) i(mq):order y(mq) | x, 1, i, y ; x, dim=1, index=i, src=y ; x, -1, i, @f
+scatter_add | x(mn) i(mq):below(n) y(mq) | x, 1, i, y ; x, dim=-1, index=i, src=y
+scatter_reduce | x(mn) i(mq):below(n) y(mq) | x, 1, i, y, 'amax' ; x, 1, i, y, reduce='sum' ; x, dim=1, index=i, src=y, reduce='amin'
+select_scatter | x(bsn) y(bn) | x, y, 1, 0 ; x, y, dim=1, index=2
+slice_scatter | x(mn) y(m4) | x, y, 1, 0, 4 ; x, y, dim=1, start=2, end=6
+one_hot | i(bs):seven | i, 7 ; i, num_classes=9
+# order
+sort | x(bs) | x => [0] ; x, dim=-1 => .values ; x, descending=True => [0] ; x, dim=1, descending=True => .indices
+argsort | x(bs) | x ; x, dim=-1, descending=True ; x, dim=1
+msort | x(sb) | x
+topk | x(bs) | x, 3 => [0] ; x, k=@k, dim=-1 => .values ; x, 2, largest=False => [0] ; x, 3, dim=1 => .indices
+kthvalue | x(bs) | x, 3 => [0] ; x, k=2, dim=-1 => .values ; x, 2, dim=1, keepdim=True => [0]
+median nanmedian | x(bs) | x, dim=-1 => [0] ; x, dim=1, keepdim=True => .values
+quantile nanquantile | x(bs) | x, 0.3, dim=-1 ; x, 0.5, dim=1, keepdim=True ; x, q=0.9, dim=-1
 # product
 matmul mm | x(mk) y(ko) | x, y
 matmul bmm | x(bsk) y(bko) | x, y
@@ -177,8 +200,9 @@ einsum | x(m) y(n) | 'i,j->ij', x, y
 cumsum | x* | x, dim=@dim ; x, @dim ; x, dim=-1
 cumprod | x(mn):near | x, dim=@dim ; x, dim=-1
 logcumsumexp | x* | x, dim=@dim ; x, dim=-1
+cummax cummin | x* | x, dim=@dim => [0] ; x, dim=-1 => .values ; x, @dim => [1]
 # pooling
-max_pool2d | x(bchw) | x, 2 ; x, 3, stride=2, padding=1 ; x, kernel_size=2, stride=2 ; x, (2, 3)
+max_pool2d | x(bchw) | x, 2 ; x, 2, return_indices=True ; x, 3, stride=2, padding=1 ; x, kernel_size=2, stride=2 ; x, (2, 3)
 avg_pool2d | x(bchw) | x, 2 ; x, 3, stride=1, padding=1 ; x, kernel_size=2 ; x, kernel_size=3, stride=2
 max_pool1d | x(bcl) | x, 2 ; x, kernel_size=3, stride=2 ; x, 4
 avg_pool1d | x(bcl) | x, 2 ; x, kernel_size=4 ; x, 3, stride=1, padding=1
@@ -206,8 +230,10 @@ FILLS = {
     "rand": "torch.rand({})",
     "near": "torch.rand({}) * 0.4 + 0.8",
     "whole": "torch.randint(0, 3, {tuple})",
+    "seven": "torch.randint(0, 7, {tuple})",
     "bool": "torch.rand({}) > 0.5",
     "sign": "torch.randint(0, 2, {tuple}) * 2.0 - 1.0",
+    "order": "torch.rand({}).argsort(-1)",
     "prob": "torch.softmax(torch.randn({}), dim=-1)",
     "logp": "torch.log_softmax(torch.randn({}), dim=-1)",
 }
@@ -235,7 +261,7 @@ class Form:
     inputs: tuple[Given, ...]
     arguments: str
     result: str = ""
-    """What is taken of the result, such as `[0]`."""
+    """Part of the result that is taken, such as `[0]`."""
 
 
 def _given(text: str) -> Given:
@@ -265,17 +291,17 @@ def forms() -> dict[str, tuple[Form, ...]]:
     for name, entry in pointwise().items():
         if name not in known and spellings(name):
             known[name] = [*_pointwise_forms(name, entry)]
-    return {name: tuple(found) for name, found in known.items()}
+    return {name: tuple(listed) for name, listed in known.items()}
 
 
 def _pointwise_forms(name: str, entry: Entry) -> list[Form]:
     """Calls with tensors for what is required, and with numbers for some options."""
-    required = [one for one in entry.parameters if one not in entry.defaults]
+    required = entry.required
     letters = "xyzu"[: len(required)]
     fill = "whole" if entry.kind == "whole" else domain_of(name, len(required))
     inputs = tuple(
-        Given(letter, "*" if at == 0 else "~x", "bool" if one == "condition" else fill)
-        for at, (letter, one) in enumerate(zip(letters, required, strict=True))
+        Given(letter, "*" if at == 0 else "~x", "bool" if parameter == "condition" else fill)
+        for at, (letter, parameter) in enumerate(zip(letters, required, strict=True))
     )
     tensors = ", ".join(letters)
     family = "comparison" if entry.kind == "bool" else "bits" if entry.kind == "whole" else "pointwise"
@@ -284,12 +310,12 @@ def _pointwise_forms(name: str, entry: Entry) -> list[Form]:
             Form(name, family, inputs[:1], f"x, {first}, {second}")
             for first, second in ((0.5, 0.0), (0.1, 2.0))
         ]
-    found = [Form(name, family, inputs, tensors)]
+    made = [Form(name, family, inputs, tensors)]
     if len(required) == 2 and entry.kind == "bool":
-        found.append(Form(name, family, inputs[:1], "x, @f"))
+        made.append(Form(name, family, inputs[:1], "x, @f"))
     for option, value in entry.defaults.items():
-        found.append(Form(name, family, inputs, f"{tensors}, {option}={_varied(option, value)}"))
-    return found
+        made.append(Form(name, family, inputs, f"{tensors}, {option}={_varied(option, value)}"))
+    return made
 
 
 def _varied(option: str, value: float) -> str:
@@ -344,13 +370,12 @@ def spellings(name: str) -> tuple[str, ...]:
 @functools.cache
 def tails() -> tuple[str, ...]:
     """Unary operators with finite results for all moderate numbers, for chains."""
-    found = []
+    smooth = []
     for name, entry in pointwise().items():
-        required = [one for one in entry.parameters if one not in entry.defaults]
-        unary = len(required) == 1 and entry.kind in ("float", "same") and spellings(name)
+        unary = len(entry.required) == 1 and entry.kind in ("float", "same") and spellings(name)
         if unary and name not in _STEEP and domain_of(name, 1) == "randn" and _is_smooth(name):
-            found.append(name)
-    return (*found, "gelu")
+            smooth.append(name)
+    return (*smooth, "gelu")
 
 
 _STEEP = frozenset(

@@ -12,9 +12,9 @@ Edit = Callable[[str, random.Random], str | None]
 def mutated(source: str, rng: random.Random) -> tuple[str, str] | None:
     """The name of a mistake and the source with it; None where none fits."""
     for name in rng.sample(list(MUTATIONS), len(MUTATIONS)):
-        found = MUTATIONS[name](source, rng)
-        if found is not None and found != source:
-            return name, found
+        edited = MUTATIONS[name](source, rng)
+        if edited is not None and edited != source:
+            return name, edited
     return None
 
 

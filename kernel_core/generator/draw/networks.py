@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from kernel_core.generator.draw.chains import COMMON, activated, convolution, linear, normalised
+from kernel_core.generator.draw.chains import COMMON, activated, convolution, linear, norm_of_last, normalised
 from kernel_core.generator.draw.forms import FILLS
 from kernel_core.generator.draw.sketch import ONE, Axis, Sketch, Tensor
 
@@ -19,11 +19,7 @@ def perceptron(sketch: Sketch) -> list[Tensor]:
             x = activated(sketch, x, act)
         x = linear(sketch, x, sketch.axis(sketch.rng.choice("on")))
         if has_norm:
-            x = sketch.emit(
-                f"{sketch.layer(('norm', 'ln'), f'nn.LayerNorm({x.axes[-1].text})')}({x})",
-                x.axes,
-                "layer_norm",
-            )
+            x = norm_of_last(sketch, x, "LayerNorm", ("norm", "ln"))
     if sketch.chance(0.3):
         x = linear(sketch, x, start.axes[-1])
         x = sketch.emit(f"{start} + {x}", x.axes, "add")
@@ -50,9 +46,7 @@ def feed_forward(sketch: Sketch) -> list[Tensor]:
 
 
 def _normed(sketch: Sketch, x: Tensor) -> Tensor:
-    name = sketch.rng.choice(("LayerNorm", "RMSNorm"))
-    layer = sketch.layer(("norm", "ln", "pre_norm"), f"nn.{name}({x.axes[-1].text})")
-    return sketch.emit(f"{layer}({x})", x.axes, "layer_norm" if name == "LayerNorm" else "rms_norm")
+    return norm_of_last(sketch, x, sketch.rng.choice(("LayerNorm", "RMSNorm")), ("norm", "ln", "pre_norm"))
 
 
 def residual_block(sketch: Sketch) -> list[Tensor]:
@@ -156,7 +150,7 @@ def convolutional_network(sketch: Sketch) -> list[Tensor]:
         if at == 0 and sketch.chance(0.6):
             x = sketch.emit(
                 f"F.{sketch.rng.choice(('max', 'avg'))}_pool2d({x}, 2)",
-                (*x.axes[:2], *(one.over(2) for one in x.axes[2:])),
+                (*x.axes[:2], *(axis.over(2) for axis in x.axes[2:])),
                 "pool2d",
             )
     x = sketch.emit(
@@ -267,11 +261,11 @@ def _rotary(sketch: Sketch) -> list[Tensor]:
     b, s, e, f = sketch.axes("bsef")
     x = sketch.input((b, s, e, f))
     cos, sin = sketch.input((s, ONE, f)), sketch.input((s, ONE, f))
-    one, other = (
+    low, high = (
         sketch.emit(text, (b, s, e, f.over(2)), "getitem")
         for text in (f"{x}[..., : {x}.shape[-1] // 2]", f"{x}[..., {x}.shape[-1] // 2 :]")
     )
-    turned = sketch.emit(f"torch.cat([-{other}, {one}], dim=-1)", x.axes, "neg", "cat")
+    turned = sketch.emit(f"torch.cat([-{high}, {low}], dim=-1)", x.axes, "neg", "cat")
     return [sketch.emit(f"{x} * {cos} + {turned} * {sin}", x.axes, "mul", "add")]
 
 
@@ -303,8 +297,8 @@ def _soft_threshold(sketch: Sketch) -> list[Tensor]:
 
 def _contrastive(sketch: Sketch) -> list[Tensor]:
     m, k = sketch.axes("mk")
-    one, other = sketch.input((m, k)), sketch.input((m, k))
-    left, right = (sketch.emit(f"F.normalize({x}, dim=-1)", x.axes, "normalize") for x in (one, other))
+    a, b = sketch.input((m, k)), sketch.input((m, k))
+    left, right = (sketch.emit(f"F.normalize({x}, dim=-1)", x.axes, "normalize") for x in (a, b))
     scores = sketch.emit(
         f"{left} @ {right}.t() / {sketch.rng.choice(('0.07', '0.1', '0.5'))}", (m, m), "matmul", "div"
     )
@@ -349,9 +343,9 @@ def _quantised(sketch: Sketch) -> list[Tensor]:
 
 def _kernel_matrix(sketch: Sketch) -> list[Tensor]:
     m, k, o = sketch.axes("mko")
-    one, other = sketch.input((m, k)), sketch.input((o, k))
+    a, b = sketch.input((m, k)), sketch.input((o, k))
     apart = sketch.emit(
-        f"({one} ** 2).sum(-1, keepdim=True) - 2 * {one} @ {other}.t() + ({other} ** 2).sum(-1)",
+        f"({a} ** 2).sum(-1, keepdim=True) - 2 * {a} @ {b}.t() + ({b} ** 2).sum(-1)",
         (m, o),
         "pow",
         "sum",

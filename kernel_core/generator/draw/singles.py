@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 
@@ -54,13 +55,22 @@ def single_operator(sketch: Sketch, name: str) -> list[Tensor]:
 
 def layer_names() -> tuple[str, ...]:
     """Layers with parameters of their own."""
-    return tuple(dict.fromkeys(line.split(" | ")[0] for line in _OWN_LAYERS.strip().splitlines()))
+    return tuple(_own_layers())
+
+
+@functools.cache
+def _own_layers() -> dict[str, tuple[tuple[str, str], ...]]:
+    """Shape of the input and options of each layer, by name."""
+    rows: dict[str, tuple[tuple[str, str], ...]] = {}
+    for line in _OWN_LAYERS.strip().splitlines():
+        name, shape, options = line.split(" | ")
+        rows[name] = (*rows.get(name, ()), (shape, options))
+    return rows
 
 
 def single_layer(sketch: Sketch, name: str) -> list[Tensor]:
     """One layer with parameters."""
-    rows = [line.split(" | ") for line in _OWN_LAYERS.strip().splitlines() if line.startswith(f"{name} |")]
-    _, shape, options = sketch.rng.choice(rows)
+    shape, options = sketch.rng.choice(_own_layers()[name])
     chosen = sketch.rng.choice(options.split(" ; ")).strip()
     if shape == "vocabulary":
         axes = sketch.axes("bsvn")
@@ -101,15 +111,15 @@ def _axes(
         return made[given.shape[1]].axes
     if given.shape[0] == "~":
         return narrowed(sketch, made[given.shape[1]].axes)
-    found = []
+    axes = []
     for factor, letter, size in re.findall(r"(\d?)([a-z])|(\d)", given.shape):
         if size:
-            found.append(Axis(size, int(size), int(size)))
+            axes.append(Axis(size, int(size), int(size)))
             continue
         if letter not in letters:
             letters[letter] = sketch.axis(letter)
-        found.append(letters[letter].times(int(factor or 1)))
-    return tuple(found)
+        axes.append(letters[letter].times(int(factor or 1)))
+    return tuple(axes)
 
 
 def narrowed(sketch: Sketch, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
@@ -128,10 +138,15 @@ def _filled(sketch: Sketch, given: Given, axes: tuple[Axis, ...], letters: dict[
         if fill == "param" and sketch.chance(0.6) and sketch.habits.dtype == "float32":
             return sketch.parameter(axes)
         return sketch.input(axes, FILLS["pos"] if fill == "var" else "randn", "float32")
-    if below := re.fullmatch(r"below\((\w)\)", fill):
-        if below[1] not in letters:
-            letters[below[1]] = sketch.axis(below[1])
-        return sketch.input(axes, f"torch.randint(0, {letters[below[1]].text}, {{tuple}})", "int64")
+    if indices := re.fullmatch(r"(below|once)\((\w)\)", fill):
+        kind, letter = indices[1], indices[2]
+        if letter not in letters:
+            letters[letter] = sketch.axis(letter)
+        size = letters[letter].text
+        drawn = (
+            f"torch.randint(0, {size}, {{tuple}})" if kind == "below" else f"torch.randperm({size})[:{{}}]"
+        )
+        return sketch.input(axes, drawn, "int64")
     if not fill or fill == "randn":
         domain = "rand" if sketch.chance(0.3) else "randn"
         return sketch.input(axes, domain)
@@ -161,10 +176,10 @@ def call(sketch: Sketch, form: Form, values: dict[str, Tensor]) -> Tensor:
 
 
 def _function(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str:
-    found = spellings(form.operator)
-    if not found:
+    functions = spellings(form.operator)
+    if not functions:
         return ""
-    chosen = found[0] if dry else sketch.rng.choice(found)
+    chosen = functions[0] if dry else sketch.rng.choice(functions)
     return f"{chosen.replace('F.', sketch.habits.functional + '.')}({parts})"
 
 
@@ -180,8 +195,8 @@ def _sign(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str:
     sign = SYMBOLS.get(form.operator)
     if sign is None or plain.count(",") != 1 or "=" in plain:
         return ""
-    one, _, other = parts.partition(", ")
-    return f"{one} {sign} {other}"
+    left, _, right = parts.partition(", ")
+    return f"{left} {sign} {right}"
 
 
 def _layer(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str:

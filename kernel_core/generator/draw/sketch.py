@@ -168,7 +168,7 @@ class Habits:
     drawn_names: bool
     dtype: str
     options: str
-    """How `get_init_inputs` is written where there are no arguments."""
+    """Text of `get_init_inputs` without arguments."""
 
 
 def draw_habits(rng: random.Random) -> Habits:
@@ -190,7 +190,7 @@ def draw_habits(rng: random.Random) -> Habits:
 
 @dataclass
 class Sketch:
-    """What has been drawn so far."""
+    """Sizes, inputs, layers and lines that are drawn so far."""
 
     rng: random.Random
     habits: Habits
@@ -328,7 +328,7 @@ def _with_names(text: str, named: dict[str, str]) -> str:
 
 
 def _sentence(sketch: Sketch) -> str:
-    steps = list(dict.fromkeys(one.replace("_", " ") for one in sketch.operators))[:6]
+    steps = list(dict.fromkeys(operator.replace("_", " ") for operator in sketch.operators))[:6]
     listed = steps[0] if len(steps) == 1 else f"{', '.join(steps[:-1])} and {steps[-1]}"
     start = random.Random(sketch.operators[0] + str(len(sketch.sizes))).choice(
         ("Computes", "Applies", "Module with", "Model that applies", "Performs")
@@ -338,18 +338,18 @@ def _sentence(sketch: Sketch) -> str:
 
 def forward_lines(sketch: Sketch, results: Sequence[Tensor]) -> list[str]:
     """Lines of `forward`: some values inside others' expressions, the rest under names."""
-    lines = _inlined(sketch, [str(one) for one in results])
+    lines = _inlined(sketch, [str(result) for result in results])
     names: dict[str, str] = {}
     taken = {name for name, _ in sketch.inputs} | {"torch", "nn", "F", "math", "self", "input"}
     last = {mark: at for at, (_, text) in enumerate(lines) for mark in _read(text)}
     written: list[str] = []
     for at, (mark, text) in enumerate(lines):
-        dying = [one for one in _read(text) if last[one] == at]
+        dying = [name for name in _read(text) if last[name] == at]
         filled = MARK.sub(lambda match: names[match[0]], text)
         if not mark:
             written.append(f"return {filled}")
             continue
-        names[mark] = _name(sketch, text, [names.get(one, one) for one in dying], taken)
+        names[mark] = _name(sketch, text, [names.get(name, name) for name in dying], taken)
         taken.add(names[mark])
         written.append(f"{names[mark]} = {filled}")
     return written

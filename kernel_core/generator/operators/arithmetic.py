@@ -160,7 +160,10 @@ def _not(x: Value) -> Value:
     return point("logical_not" if x.dtype is torch.bool else "invert", x)
 
 
-@operator("positive", "pos", "contiguous", "clone", "detach", "alias", "requires_grad_", "identity", "data")
+@operator(
+    "positive", "pos", "contiguous", "clone", "detach", "alias", "requires_grad_", "identity", "data",
+    "view_of", "conj", "conj_physical", "resolve_conj", "resolve_neg",
+)  # fmt: skip
 def _same(x: Value, **_: Any) -> Value:
     return x
 
@@ -174,8 +177,8 @@ def _dropout(x: Value, p: float = 0.5, training: bool = True, inplace: bool = Fa
 
 @operator("to", "type", "type_as")
 def _to(x: Value, *given: Any, dtype: Any = None, **_: Any) -> Value:
-    kinds = [one for one in (*given, dtype) if isinstance(one, torch.dtype)]
-    kinds += [one.dtype for one in given if isinstance(one, Value)]
+    kinds = [argument for argument in (*given, dtype) if isinstance(argument, torch.dtype)]
+    kinds += [argument.dtype for argument in given if isinstance(argument, Value)]
     return cast(x, kinds[0]) if kinds else x
 
 

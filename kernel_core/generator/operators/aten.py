@@ -70,6 +70,15 @@ def _full(size: Any, fill_value: Any, *, dtype: Any = None, **_: Any) -> Value:
     return _filled(size, fill_value, dtype or own)
 
 
+@operator("tensor", "as_tensor")
+def _tensor(data: Any, *, dtype: Any = None, **_: Any) -> Value:
+    if isinstance(data, Value):
+        return data if dtype is None else cast(data, dtype)
+    if not isinstance(data, int | float):
+        raise Unsupported("a tensor of several literals")
+    return _full((), data, dtype=dtype)
+
+
 @operator("new_full")
 def _new_full(x: Value, size: Any, fill_value: Any, *, dtype: Any = None, **_: Any) -> Value:
     return _filled(size, fill_value, dtype or x.dtype)

@@ -45,7 +45,7 @@ def take(x: Value, indices: Any) -> Value:
     place = dims[0] if is_together else 0
     rest = [size for dim, size in enumerate(x.shape) if dim not in dims]
     shape = [*rest[:place], *common, *rest[place:]]
-    return make("take", (x, *given), shape, x.dtype, dims=tuple(dims), place=place)
+    return make("take", (x, *given), shape, x.dtype, dims=tuple(dims), place=place, wraps=True)
 
 
 def _put(x: Value, source: Value, indices: list[Value | int], kind: str, bounded: bool = False) -> Value:
@@ -189,19 +189,19 @@ def assign(x: Value, key: Any, value: Any) -> Value:
     """`x` after `x[key] = value`."""
     keys = list(key) if isinstance(key, tuple) else [key]
     source = value if isinstance(value, Value) else full((), value, x.dtype)
-    if any(isinstance(one, Value) for one in keys):
-        if any(not isinstance(one, Value) and one != slice(None) for one in keys):
+    if any(isinstance(part, Value) for part in keys):
+        if any(not isinstance(part, Value) and part != slice(None) for part in keys):
             raise Unsupported("an assignment at indices and parts")
-        return _index_put(x, [one if isinstance(one, Value) else None for one in keys], source)
-    count = sum(one is not None and one is not Ellipsis for one in keys)
+        return _index_put(x, [part if isinstance(part, Value) else None for part in keys], source)
+    count = sum(part is not None and part is not Ellipsis for part in keys)
     if Ellipsis in keys:
         at = keys.index(Ellipsis)
         keys[at : at + 1] = [slice(None)] * (x.rank - count)
-    if any(one is None or isinstance(one, bool | list) for one in keys):
+    if any(part is None or isinstance(part, bool | list) for part in keys):
         raise Unsupported("an assignment with new axes, lists or truth values")
     region = getitem(x, tuple(keys))
     source = expand(cast(source, x.dtype), region.shape)
-    kept = [slice(one, one + 1 if one != -1 else None) if isinstance(one, int) else one for one in keys]
+    kept = [slice(part, part + 1 if part != -1 else None) if isinstance(part, int) else part for part in keys]
     whole = getitem(x, tuple(kept))
     return _assigned(x, reshape(source, whole.shape), [*kept, *([slice(None)] * (x.rank - len(kept)))])
 
@@ -216,7 +216,11 @@ def _assigned(x: Value, source: Value, parts: list[slice]) -> Value:
             continue
         start: Any = 0 if part.start is None else part.start if part.start >= 0 else size + part.start
         place = sub(iota((size,), 0, torch.int64), start)
-        mine = point("logical_and", point("ge", place, 0), point("lt", place, mul_size(length, step)))
+        mine = point(
+            "logical_and",
+            point("ge", place, 0),
+            point("lt", place, length if int(step) == 1 else length * step),
+        )
         if int(step) != 1:
             mine = point("logical_and", mine, point("eq", point("floor_remainder_int", place, step), 0))
             wide = expand(
@@ -229,11 +233,6 @@ def _assigned(x: Value, source: Value, parts: list[slice]) -> Value:
         mine = reshape(mine, [size, *([1] * (x.rank - axis - 1))])
         inside = mine if inside is None else point("logical_and", inside, mine)
     return source if inside is None else cast(point("where", inside, source, x), x.dtype)
-
-
-def mul_size(length: Any, step: Any) -> Any:
-    """`length * step`, with its expression."""
-    return length if int(step) == 1 else length * step
 
 
 def _exactly(x: Value, axis: int, size: Any) -> Value:
@@ -330,7 +329,7 @@ def _at_rank(x: Value, ranks: Value, rank: Any) -> tuple[Value, Value]:
 def _kthvalue(x: Value, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
     rows = _last(x, dim)
     pair = _at_rank(rows, _ranks(rows, False), k - 1)
-    value, index = (unsqueeze(one, x.axis(dim)) if keepdim else one for one in pair)
+    value, index = (unsqueeze(half, x.axis(dim)) if keepdim else half for half in pair)
     return value, index
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from kernel_core.generator.build import (
+    add,
     cast,
     expand,
     full,
@@ -14,14 +15,16 @@ from kernel_core.generator.build import (
     mul,
     permute,
     point,
+    reduce,
     reshape,
     slice_axis,
+    sub,
     unsqueeze,
 )  # fmt: skip
 from kernel_core.generator.index import letters
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators.pointwise import operator
-from kernel_core.generator.sizes import Size, bind, is_one, product
+from kernel_core.generator.sizes import Size, bind, host, is_one, product
 
 
 def sizes_of(given: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -34,7 +37,7 @@ def sizes_of(given: tuple[Any, ...]) -> tuple[Any, ...]:
 @operator("view", "reshape", "_unsafe_view")
 def _view(x: Value, *shape: Any, **named: Any) -> Value:
     sizes = sizes_of(shape or tuple(named.values()))
-    if any(isinstance(one, torch.dtype) for one in sizes):
+    if any(isinstance(size, torch.dtype) for size in sizes):
         raise Unsupported("a view as another type")
     return reshape(x, sizes)
 
@@ -72,7 +75,7 @@ def _unsqueeze(x: Value, dim: int) -> Value:
 @operator("squeeze")
 def _squeeze(x: Value, *dims: Any, dim: Any = None) -> Value:
     given = sizes_of(dims) if dims else () if dim is None else sizes_of((dim,))
-    axes = {x.axis(one) for one in given} if given else set(range(x.rank))
+    axes = {x.axis(dim) for dim in given} if given else set(range(x.rank))
     return reshape(x, [size for axis, size in enumerate(x.shape) if axis not in axes or int(size) != 1])
 
 
@@ -85,8 +88,8 @@ def _permute(x: Value, *dims: Any, **named: Any) -> Value:
 def _transpose(x: Value, dim0: int, dim1: int) -> Value:
     order = list(range(x.rank))
     if x.rank:
-        one, other = x.axis(dim0), x.axis(dim1)
-        order[one], order[other] = order[other], order[one]
+        first, second = x.axis(dim0), x.axis(dim1)
+        order[first], order[second] = order[second], order[first]
     return permute(x, order)
 
 
@@ -102,9 +105,9 @@ def _m_t(x: Value) -> Value:
 
 @operator("movedim", "moveaxis")
 def _movedim(x: Value, source: Any, destination: Any) -> Value:
-    sources = [x.axis(one) for one in (source if isinstance(source, tuple | list) else (source,))]
+    sources = [x.axis(dim) for dim in (source if isinstance(source, tuple | list) else (source,))]
     targets = [
-        x.axis(one) for one in (destination if isinstance(destination, tuple | list) else (destination,))
+        x.axis(dim) for dim in (destination if isinstance(destination, tuple | list) else (destination,))
     ]
     rest = iter(axis for axis in range(x.rank) if axis not in sources)
     back = dict(zip(targets, sources, strict=True))
@@ -146,7 +149,7 @@ def _repeat_interleave(x: Value, repeats: Any, dim: Any = None, **_: Any) -> Val
 
 @operator("flip")
 def _flip(x: Value, *dims: Any, **named: Any) -> Value:
-    axes = tuple({x.axis(one) for one in sizes_of(dims or tuple(named.values()))})
+    axes = tuple({x.axis(dim) for dim in sizes_of(dims or tuple(named.values()))})
     return make("flip", (x,), x.shape, x.dtype, dims=axes) if axes else x
 
 
@@ -162,13 +165,17 @@ def _flipud(x: Value) -> Value:
 
 @operator("rot90")
 def _rot90(x: Value, k: int = 1, dims: Any = (0, 1)) -> Value:
-    one, other = dims
+    first, second = dims
     turns = int(k) % 4
     if turns == 0:
         return x
     if turns == 2:
-        return _flip(x, one, other)
-    return _flip(_transpose(x, one, other), one) if turns == 1 else _transpose(_flip(x, one), one, other)
+        return _flip(x, first, second)
+    return (
+        _flip(_transpose(x, first, second), first)
+        if turns == 1
+        else _transpose(_flip(x, first), first, second)
+    )
 
 
 @operator("roll")
@@ -176,7 +183,7 @@ def _roll(x: Value, shifts: Any, dims: Any = None) -> Value:
     if dims is None or dims == ():
         return reshape(_roll(_flatten(x), shifts, 0), x.shape)
     for shift, dim in zip(
-        *(one if isinstance(one, tuple | list) else (one,) for one in (shifts, dims)), strict=True
+        *(given if isinstance(given, tuple | list) else (given,) for given in (shifts, dims)), strict=True
     ):
         x = make("roll", (x,), x.shape, x.dtype, dim=x.axis(dim), shift=shift)
     return x
@@ -219,31 +226,31 @@ def _sliced(x: Value, dim: int, part: slice) -> Value:
 def getitem(x: Value, key: Any) -> Value:
     """`x[key]` with numbers, slices, new axes, and tensors of indices."""
     keys = list(key) if isinstance(key, tuple) else [key]
-    if any(isinstance(one, list | bool) for one in keys):
+    if any(isinstance(part, list | bool) for part in keys):
         raise Unsupported("an index that is a list or a truth value")
-    indexed = sum(1 for one in keys if one is not None and one is not Ellipsis)
-    if Ellipsis in [one for one in keys if not isinstance(one, Value)]:
-        at = next(k for k, one in enumerate(keys) if one is Ellipsis)
+    indexed = sum(1 for part in keys if part is not None and part is not Ellipsis)
+    if Ellipsis in [part for part in keys if not isinstance(part, Value)]:
+        at = next(k for k, part in enumerate(keys) if part is Ellipsis)
         keys[at : at + 1] = [slice(None)] * (x.rank - indexed)
-    if sum(isinstance(one, Value) for one in keys) > 1:
+    if sum(isinstance(part, Value) for part in keys) > 1:
         from kernel_core.generator.operators.indexing import take
 
-        if any(not isinstance(one, Value) and one != slice(None) for one in keys):
+        if any(not isinstance(part, Value) and part != slice(None) for part in keys):
             raise Unsupported("indices that are tensors beside parts")
-        return take(x, [one if isinstance(one, Value) else None for one in keys])
+        return take(x, [part if isinstance(part, Value) else None for part in keys])
     dim = 0
-    for one in keys:
-        if one is None:
+    for part in keys:
+        if part is None:
             x = unsqueeze(x, dim)
-        elif isinstance(one, slice):
-            x = _sliced(x, dim, one)
-        elif isinstance(one, Value):
-            if one.dtype is torch.bool or one.dtype.is_floating_point:
+        elif isinstance(part, slice):
+            x = _sliced(x, dim, part)
+        elif isinstance(part, Value):
+            if part.dtype is torch.bool or part.dtype.is_floating_point:
                 raise Unsupported("a mask as an index")
-            x = gather_rows(x, dim, one, wraps=True)
-            dim += one.rank - 1
+            x = gather_rows(x, dim, part, wraps=True)
+            dim += part.rank - 1
         else:
-            x = _select(x, dim, one)
+            x = _select(x, dim, part)
             dim -= 1
         dim += 1
     return x
@@ -252,8 +259,18 @@ def getitem(x: Value, key: Any) -> Value:
 def gather_rows(x: Value, dim: int, index: Value, wraps: bool = False) -> Value:
     """Slices of an axis by an index of any rank; its axes take the place of `dim`."""
     shape = [*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]]
-    places = tuple(range(dim, dim + index.rank))
-    return make("gather", (x, index), shape, x.dtype, dim=dim, index_dims=places, wraps=wraps)
+    return make("take", (x, index), shape, x.dtype, dims=(dim,), place=dim, wraps=wraps)
+
+
+@operator("unfold")
+def _unfold(x: Value, dimension: int, size: Any, step: Any) -> Value:
+    if x.rank == 0 or not isinstance(size, int) or not isinstance(step, int):  # `F.unfold` has other forms
+        raise Unsupported("windows of several axes, or of a number")
+    at = x.axis(dimension)
+    windows = bind((x.shape[at] - size) // step + 1, "windows")
+    place = add(mul(iota((windows, 1), 0, torch.int64), step), iota((size,), 0, torch.int64))
+    value = gather_rows(x, at, place)
+    return permute(value, [axis for axis in range(value.rank) if axis != at + 1] + [at + 1])
 
 
 @operator("index_select")
@@ -277,7 +294,7 @@ def _take(x: Value, index: Value) -> Value:
 
 @operator("gather")
 def _gather(x: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> Value:
-    return make("gather", (x, index), index.shape, x.dtype, dim=x.axis(dim), index_dims=None, wraps=False)
+    return make("gather", (x, index), index.shape, x.dtype, dim=x.axis(dim))
 
 
 @operator("take_along_dim")
@@ -327,24 +344,24 @@ def _unbind(x: Value, dim: int = 0) -> tuple[Value, ...]:
 
 @operator("cat", "concat", "concatenate")
 def _cat(tensors: Any, dim: int = 0, **_: Any) -> Value:
-    parts = [one for one in tensors if one.shape != (0,)]
+    parts = [tensor for tensor in tensors if tensor.shape != (0,)]
     at = parts[0].axis(dim)
     total: Any = 0
     dtype = parts[0].dtype
-    for one in parts:
-        total = total + one.shape[at]
-        dtype = torch.promote_types(dtype, one.dtype)
+    for part in parts:
+        total = total + part.shape[at]
+        dtype = torch.promote_types(dtype, part.dtype)
     if len(parts) == 1:
         return parts[0]
     total = bind(total, f"joined_{letters(parts[0].rank)[at]}")
     shape = [*parts[0].shape[:at], total, *parts[0].shape[at + 1 :]]
-    return make("cat", tuple(cast(one, dtype) for one in parts), shape, dtype, dim=at)
+    return make("cat", tuple(cast(part, dtype) for part in parts), shape, dtype, dim=at)
 
 
 @operator("stack")
 def _stack(tensors: Any, dim: int = 0) -> Value:
     at = int(dim) % (tensors[0].rank + 1)
-    return _cat([unsqueeze(one, at) for one in tensors], at)
+    return _cat([unsqueeze(tensor, at) for tensor in tensors], at)
 
 
 @operator("hstack")
@@ -354,7 +371,7 @@ def _hstack(tensors: Any) -> Value:
 
 @operator("vstack", "row_stack")
 def _vstack(tensors: Any) -> Value:
-    return _cat([unsqueeze(one, 0) if one.rank == 1 else one for one in tensors], 0)
+    return _cat([unsqueeze(tensor, 0) if tensor.rank == 1 else tensor for tensor in tensors], 0)
 
 
 @operator("pad", "constant_pad_nd")
@@ -396,34 +413,41 @@ def _triangle(x: Value, sign: str, diagonal: int) -> Value:
 
 @operator("diagonal", "linalg_diagonal")
 def _diagonal(x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
-    one, other = x.axis(dim1), x.axis(dim2)
-    if offset or int(x.shape[one]) != int(x.shape[other]):
-        raise Unsupported("a diagonal beside the main one")
-    rest = [axis for axis in range(x.rank) if axis not in (one, other)]
-    value = permute(x, [*rest, one, other])
-    n, lead = x.shape[one], value.shape[:-2]
-    index = point("mul", iota((n,), 0, torch.int64), n + 1)
-    return gather_rows(reshape(value, [*lead, n * n]), len(lead), index)
+    first, second = x.axis(dim1), x.axis(dim2)
+    rest = [axis for axis in range(x.rank) if axis not in (first, second)]
+    value = permute(x, [*rest, first, second])
+    *lead, rows, cols = value.shape
+    down, right = (-offset, 0) if offset < 0 else (0, offset)
+    length, other = rows - down, cols - right
+    if int(length) != int(other):
+        length = Size(min(int(length), int(other)), f"min({host(length)}, {host(other)})")
+    index = mul(iota((length,), 0, torch.int64), cols + 1)
+    index = index if offset == 0 else point("add_", index, down * cols + right)
+    return gather_rows(reshape(value, [*lead, rows * cols]), len(lead), index)
+
+
+@operator("trace")
+def _trace(x: Value) -> Value:
+    return reduce(_diagonal(x), "sum")
 
 
 @operator("diag")
 def _diag(x: Value, diagonal: int = 0) -> Value:
-    if x.rank == 2:
-        return _diagonal(x, diagonal)
-    if diagonal:
-        raise Unsupported("a diagonal beside the main one")
-    n = x.shape[0]
-    rows, cols = (iota((n, n), dim, torch.int64) for dim in (0, 1))
-    return cast(point("where", point("eq", rows, cols), x, 0), x.dtype)
+    return _diagonal(x, diagonal) if x.rank == 2 else _diag_embed(x, diagonal)
 
 
 @operator("diag_embed")
 def _diag_embed(x: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:
-    if offset or (dim1, dim2) != (-2, -1):
-        raise Unsupported("a diagonal beside the main one")
-    n = x.shape[-1]
+    if (dim1, dim2) != (-2, -1):
+        raise Unsupported("a diagonal of other axes than the last two")
+    n = x.shape[-1] + abs(int(offset))
     rows, cols = (iota((n, n), dim, torch.int64) for dim in (0, 1))
-    return cast(point("where", point("eq", rows, cols), unsqueeze(x, -2), 0), x.dtype)
+    values = unsqueeze(x, -2)
+    if offset:
+        place = point("minimum", expand(rows if offset > 0 else cols, (n, n)), x.shape[-1] - 1)
+        values = gather_rows(x, x.rank - 1, place)
+    inside = point("eq", cols if offset == 0 else sub(cols, offset), rows)
+    return cast(point("where", inside, values, 0), x.dtype)
 
 
 @operator("pixel_shuffle")
@@ -496,7 +520,7 @@ def _ones(*sizes: Any, **how: Any) -> Value:
 
 @operator("arange")
 def _arange(*limits: Any, dtype: Any = None, **_: Any) -> Value:
-    if any(not isinstance(one, int) for one in limits):
+    if any(not isinstance(limit, int) for limit in limits):
         raise Unsupported("a range of fractions")
     first, stop, step = (0, limits[0], 1) if len(limits) == 1 else (*limits, 1)[:3]
     length = stop - first if int(step) == 1 else (stop - first + (step - 1)) // step
@@ -513,12 +537,12 @@ def _eye(n: int, m: Any = None, *, dtype: Any = None, **_: Any) -> Value:
 @operator("meshgrid")
 def _meshgrid(*tensors: Any, indexing: Any = None) -> tuple[Value, ...]:
     parts = sizes_of(tensors)
-    shape = [one.shape[0] for one in parts]
+    shape = [part.shape[0] for part in parts]
     if indexing != "ij":
         raise Unsupported("a meshgrid that is not of ij")
     return tuple(
-        expand(reshape(one, [one.shape[0] if axis == k else 1 for axis in range(len(parts))]), shape)
-        for k, one in enumerate(parts)
+        expand(reshape(part, [part.shape[0] if axis == k else 1 for axis in range(len(parts))]), shape)
+        for k, part in enumerate(parts)
     )
 
 
@@ -527,5 +551,5 @@ def _broadcast_tensors(*tensors: Any) -> tuple[Value, ...]:
     from kernel_core.generator.build import broadcast
 
     parts = sizes_of(tensors)
-    shape = broadcast([one.shape for one in parts])
-    return tuple(expand(one, shape) for one in parts)
+    shape = broadcast([part.shape for part in parts])
+    return tuple(expand(part, shape) for part in parts)

@@ -48,14 +48,16 @@ lgamma(x) gammaln: libdevice.lgamma(x)
 ndtr(x): 0.5 * libdevice.erfc(-0.7071067811865476 * x)
 log_ndtr(x): tl.where(x < -1.0, tl.log(0.5 * libdevice.erfcx(-0.7071067811865476 * x)) - 0.5 * x * x, libdevice.log1p(-0.5 * libdevice.erfc(0.7071067811865476 * x)))
 ndtri(x): libdevice.normcdfinv(x)
-i0(x): libdevice.cyl_bessel_i0(x)
+i0(x) modified_bessel_i0: libdevice.cyl_bessel_i0(x)
 i0e(x): tl.exp(-tl.abs(x)) * libdevice.cyl_bessel_i0(x)
-i1(x): libdevice.cyl_bessel_i1(x)
+i1(x) modified_bessel_i1: libdevice.cyl_bessel_i1(x)
 i1e(x): tl.exp(-tl.abs(x)) * libdevice.cyl_bessel_i1(x)
 bessel_j0(x): libdevice.j0(x)
 bessel_j1(x): libdevice.j1(x)
 bessel_y0(x): libdevice.y0(x)
 bessel_y1(x): libdevice.y1(x)
+spherical_bessel_j0(x): tl.where(x == 0.0, 1.0, tl.sin(x) / x)
+angle(x): tl.where(x < 0.0, 3.141592653589793, tl.where(x == x, 0.0, x))
 sinc(x): tl.where(x == 0.0, 1.0, tl.sin(3.141592653589793 * x) / (3.141592653589793 * x))
 deg2rad(x): x * 0.017453292519943295
 rad2deg(x): x * 57.29577951308232
@@ -166,6 +168,11 @@ class Entry:
     defaults: dict[str, Any]
     expression: str
     kind: Kind
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Parameters without a default."""
+        return tuple(name for name in self.parameters if name not in self.defaults)
 
     def text(self, operands: dict[str, str]) -> str:
         """The expression with operands in place of its parameters."""

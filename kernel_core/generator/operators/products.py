@@ -26,7 +26,7 @@ from kernel_core.generator.build import (
 )  # fmt: skip
 from kernel_core.generator.index import letters
 from kernel_core.generator.ir import Unsupported, Value, make
-from kernel_core.generator.operators.layout import _transpose
+from kernel_core.generator.operators.layout import _transpose, gather_rows
 from kernel_core.generator.operators.pointwise import operator
 from kernel_core.generator.operators.reductions import softmax
 from kernel_core.generator.sizes import Size, bind, ceil_div, host, product, root, unify
@@ -98,25 +98,25 @@ def _added(x: Value, value: Value, beta: Any, alpha: Any) -> Value:
 
 
 @operator("addmm", "baddbmm")
-def _addmm(x: Value, one: Value, other: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    return _added(x, dot(one, other), beta, alpha)
+def _addmm(x: Value, mat1: Value, mat2: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
+    return _added(x, dot(mat1, mat2), beta, alpha)
 
 
 @operator("addmv")
-def _addmv(x: Value, one: Value, other: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    return _added(x, matmul(one, other), beta, alpha)
+def _addmv(x: Value, mat: Value, vec: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
+    return _added(x, matmul(mat, vec), beta, alpha)
 
 
 @operator("addr")
-def _addr(x: Value, one: Value, other: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    return _added(x, mul(unsqueeze(one, 1), other), beta, alpha)
+def _addr(x: Value, vec1: Value, vec2: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
+    return _added(x, mul(unsqueeze(vec1, 1), vec2), beta, alpha)
 
 
 @operator("addbmm")
-def _addbmm(x: Value, one: Value, other: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    b, m, k = one.shape
-    left = reshape(permute(one, (1, 0, 2)), [m, b * k])
-    return _added(x, dot(left, reshape(other, [b * k, other.shape[-1]])), beta, alpha)
+def _addbmm(x: Value, batch1: Value, batch2: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
+    b, m, k = batch1.shape
+    left = reshape(permute(batch1, (1, 0, 2)), [m, b * k])
+    return _added(x, dot(left, reshape(batch2, [b * k, batch2.shape[-1]])), beta, alpha)
 
 
 @operator("einsum")
@@ -124,7 +124,7 @@ def _einsum(equation: str, *operands: Any) -> Value:
     parts = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
     left, _, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
-    if "." in equation or not _ or len(parts) > 2 or any(len(set(one)) != len(one) for one in terms):
+    if "." in equation or not _ or len(parts) > 2 or any(len(set(term)) != len(term) for term in terms):
         raise Unsupported(f"einsum {equation}")
     if len(parts) == 1:
         summed = tuple(k for k, letter in enumerate(terms[0]) if letter not in right)
@@ -253,7 +253,7 @@ def _transposed(rank: int) -> Any:
         if input.rank != rank + 2 or not input.dtype.is_floating_point:
             raise Unsupported("a convolution without a batch or of integers")
         steps, edges, spread, extra = (
-            _each(one, rank) for one in (stride, padding, dilation, output_padding)
+            _each(given, rank) for given in (stride, padding, dilation, output_padding)
         )
         space = [
             (size - 1) * s - 2 * p + d * (k - 1) + o + 1
@@ -310,36 +310,41 @@ def _pool(kind: str, rank: int) -> Any:
     return build
 
 
-def _adaptive_mean(rank: int) -> Any:
-    def build(input: Value, output_size: Any) -> Value:
-        sizes = _each(output_size, rank)
-        lead = input.rank - rank
-        sizes = tuple(input.shape[lead + k] if one is None else one for k, one in enumerate(sizes))
-        if all(int(one) == 1 for one in sizes):
-            return mean(input, tuple(range(lead, input.rank)), True)
-        return mean(_blocks(input, sizes, lead), tuple(range(lead + 1, input.rank + rank, 2)))
-
-    return build
-
-
-def _blocks(x: Value, sizes: tuple[Any, ...], lead: int) -> Value:
-    if any(int(size) % int(one) for size, one in zip(x.shape[lead:], sizes, strict=True)):
-        raise Unsupported("adaptive windows of several sizes")
-    parts = [(one, size // one) for size, one in zip(x.shape[lead:], sizes, strict=True)]
-    return reshape(x, [*x.shape[:lead], *(part for pair in parts for part in pair)])
-
-
-def _adaptive_max(rank: int) -> Any:
+def _adaptive(kind: str, rank: int) -> Any:
     def build(input: Value, output_size: Any, return_indices: bool = False) -> Value:
         if return_indices:
             raise Unsupported("indices of maxima")
-        sizes = _each(output_size, rank)
-        lead = input.rank - rank
-        if all(int(one) == 1 for one in sizes):
-            return reduce(input, "amax", tuple(range(lead, input.rank)), True)
-        return reduce(_blocks(input, sizes, lead), "amax", tuple(range(lead + 1, input.rank + rank, 2)))
+        sizes, lead = _each(output_size, rank), input.rank - rank
+        sizes = tuple(input.shape[lead + k] if size is None else size for k, size in enumerate(sizes))
+        join = mean if kind == "mean" else functools.partial(reduce, kind="amax")
+        if all(int(size) == 1 for size in sizes):
+            return join(input, dims=tuple(range(lead, input.rank)), keepdim=True)
+        if any(int(size) % int(blocks) for size, blocks in zip(input.shape[lead:], sizes, strict=True)):
+            for axis, blocks in enumerate(sizes, lead):
+                input = _windows_of_two_sizes(input, axis, blocks, kind)
+            return input
+        parts = [(blocks, size // blocks) for size, blocks in zip(input.shape[lead:], sizes, strict=True)]
+        blocked = reshape(input, [*input.shape[:lead], *(part for pair in parts for part in pair)])
+        return join(blocked, dims=tuple(range(lead + 1, input.rank + rank, 2)))
 
     return build
+
+
+def _windows_of_two_sizes(x: Value, axis: int, blocks: Any, kind: str) -> Value:
+    """Means or maxima of `blocks` windows along an axis, which begin at `i * size // blocks`."""
+    size = x.shape[axis]
+    number = iota((blocks, 1), 0, torch.int64)
+    begin = point("trunc_quotient_int", mul(number, size), blocks)
+    end = point("trunc_quotient_int", add(mul(add(number, 1), size), blocks - 1), blocks)
+    longest = bind((size + blocks - 1) // blocks + 1, "longest")
+    place = add(begin, iota((longest,), 0, torch.int64))
+    tail = [1] * (x.rank - axis - 1)
+    inside = reshape(point("lt", place, end), [blocks, longest, *tail])
+    picked = gather_rows(x, axis, point("minimum", place, size - 1))
+    if kind == "amax":
+        return reduce(point("where", inside, picked, float("-inf")), "amax", axis + 1)
+    total = reduce(point("where", inside, picked, 0.0), "sum", axis + 1)
+    return div(total, reshape(sub(end, begin), [blocks, *tail]))
 
 
 for _rank in (1, 2, 3):
@@ -348,8 +353,8 @@ for _rank in (1, 2, 3):
     operator(f"max_pool{_rank}d", f"_max_pool{_rank}d")(_pool("max", _rank))
     operator(f"max_pool{_rank}d_with_indices")(functools.partial(_pool("max", _rank), return_indices=True))
     operator(f"avg_pool{_rank}d")(_pool("avg", _rank))
-    operator(f"adaptive_avg_pool{_rank}d")(_adaptive_mean(_rank))
-    operator(f"adaptive_max_pool{_rank}d")(_adaptive_max(_rank))
+    operator(f"adaptive_avg_pool{_rank}d")(_adaptive("mean", _rank))
+    operator(f"adaptive_max_pool{_rank}d")(_adaptive("amax", _rank))
 
 
 def _lp_pool(rank: int) -> Any:
@@ -417,7 +422,7 @@ def _interpolate(
 ) -> Value:
     space = input.rank - 2
     factors = (scale_factor,) * space if isinstance(scale_factor, int | float) else tuple(scale_factor or ())
-    if mode != "nearest" or size is not None or any(float(one) != int(one) for one in factors):
+    if mode != "nearest" or size is not None or any(float(factor) != int(factor) for factor in factors):
         raise Unsupported(f"interpolation {mode} to these sizes")
     for k, factor in enumerate(factors):
         at = 2 + k

@@ -223,7 +223,7 @@ def _normalize(x: Value, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: 
 @operator("cosine_similarity")
 def _cosine_similarity(x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> Value:
     dot = reduce(mul(x1, x2), "sum", dim)
-    lengths = [point("maximum", norm(one, 2, dim), eps) for one in (x1, x2)]
+    lengths = [point("maximum", norm(x, 2, dim), eps) for x in (x1, x2)]
     return div(dot, mul(*lengths))
 
 
@@ -358,9 +358,9 @@ def _huber_loss(
 
 @operator("binary_cross_entropy")
 def _binary_cross_entropy(input: Value, target: Value, weight: Any = None, **how: Any) -> Value:
-    one = mul(target, point("maximum", point("log", input), -100.0))
-    other = mul(sub(1, target), point("maximum", point("log1p", point("neg", input)), -100.0))
-    values = point("neg", add(one, other))
+    present = mul(target, point("maximum", point("log", input), -100.0))
+    absent = mul(sub(1, target), point("maximum", point("log1p", point("neg", input)), -100.0))
+    values = point("neg", add(present, absent))
     return _loss(values if weight is None else mul(values, weight), **how)
 
 
@@ -435,19 +435,20 @@ def _poisson_nll_loss(
 def _gaussian_nll_loss(
     input: Value, target: Value, var: Value, full: bool = False, eps: Any = 1e-6, reduction: str = "mean"
 ) -> Value:
-    if not isinstance(var, Value) or full:
-        raise Unsupported("a variance that is a number, or the constant term")
+    if not isinstance(var, Value):
+        raise Unsupported("a variance that is a number")
     if var.rank == input.rank - 1:
         var = unsqueeze(var, -1)
     var = point("maximum", var, eps)
-    return _loss(mul(add(point("log", var), div(point("square", sub(input, target)), var)), 0.5), reduction)
+    loss = mul(add(point("log", var), div(point("square", sub(input, target)), var)), 0.5)
+    return _loss(add(loss, 0.9189385332046727) if full else loss, reduction)
 
 
 @operator("cosine_embedding_loss")
 def _cosine_embedding_loss(input1: Value, input2: Value, target: Value, margin: Any = 0, **how: Any) -> Value:
     eps = 1e-12
     dot = reduce(mul(input1, input2), "sum", -1)
-    squares = [add(reduce(point("square", one), "sum", -1), eps) for one in (input1, input2)]
+    squares = [add(reduce(point("square", x), "sum", -1), eps) for x in (input1, input2)]
     cosine = div(dot, point("sqrt", mul(*squares)))
     near = point("where", point("eq", target, 1), sub(1, cosine), 0.0)
     far = point("where", point("eq", target, -1), point("relu", sub(cosine, margin)), 0.0)
@@ -459,7 +460,7 @@ def _triplet_margin_loss(
     anchor: Value, positive: Value, negative: Value, margin: Any = 1.0, p: Any = 2, eps: Any = 1e-6,
     swap: bool = False, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
 ) -> Value:  # fmt: skip
-    near, far = (_pairwise_distance(anchor, one, p, eps) for one in (positive, negative))
+    near, far = (_pairwise_distance(anchor, other, p, eps) for other in (positive, negative))
     if swap:
         far = point("minimum", far, _pairwise_distance(positive, negative, p, eps))
     return _loss(point("relu", add(sub(near, far), margin)), reduction, size_average, reduce)
@@ -488,7 +489,7 @@ def _plain_sum(x: Value, dim: int) -> Value:
 
 def _nll(logs: Value, target: Value, dim: int, reduction: str) -> Value:
     index = unsqueeze(target, dim)
-    picked = make("gather", (logs, index), index.shape, logs.dtype, dim=dim, index_dims=None, wraps=False)
+    picked = make("gather", (logs, index), index.shape, logs.dtype, dim=dim)
     values = point("neg", reshape(picked, target.shape))
     return _reduced(values, reduction)
 

@@ -27,14 +27,14 @@ def write(context: Context) -> Written:
     if int(groups) > 1 and int(out) < FEW:
         return _direct(context, out, own_in)
     space, offsets = tuple(anchor.shape[2:]), tuple(weight.shape[2:])
-    names, kernel_names = letters(anchor.rank), tuple(f"K{one}" for one in letters(anchor.rank)[2:])
+    names, kernel_names = letters(anchor.rank), tuple(f"K{letter}" for letter in letters(anchor.rank)[2:])
     many = int(groups) > 1 or isinstance(groups, Size)
     tile = Tile(
         context,
         (groups,) if many else (),
         ("G",),
         (anchor.shape[0], *space),
-        (names[0], *(f"O{one}" for one in names[2:])),
+        (names[0], *(f"O{letter}" for letter in names[2:])),
         (out,),
         ("OC",),
         (own_in, *offsets),
@@ -97,7 +97,7 @@ def _loaded(
     with kernel.guarded(*conditions):
         loaded = kernel.at(x, coords)
     if conditions and not kernel.in_memory(x):
-        inside = " & ".join(f"({one.text})" for one in conditions)
+        inside = " & ".join(f"({condition.text})" for condition in conditions)
         return f"tl.where({inside}, {loaded}, 0.0)"
     return loaded
 
@@ -119,7 +119,7 @@ def _direct(context: Context, out: int, own_in: int) -> Written:
     kernel.line("acc = tl.zeros((BLOCK,), dtype=tl.float32)")
     coords: list[Index] = [group.digit(axis) for axis in range(anchor.rank)]
     channel = kernel.index(coords[1])[0]
-    names = [f"k{one.lower()}" for one in letters(anchor.rank)[2:]]
+    names = [f"k{letter.lower()}" for letter in letters(anchor.rank)[2:]]
     sizes = [own_in, *weight.shape[2:]]
     loops = [
         Group(name, (size,), (name.upper(),), depth=1)
@@ -156,7 +156,7 @@ def _sum_over(
         return
     groups = groups_of(coords[1])
     inner: Index = 0 if int(own_in) == 1 else loops[0].digit(0)
-    offsets: list[Index] = [one.digit(0) for one in loops[1:]]
+    offsets: list[Index] = [loop.digit(0) for loop in loops[1:]]
     base: Index = Text(group_index, groups, 2)
     channel = join(base, own_in, inner) if int(own_in) != 1 else base
     x = _loaded(kernel, anchor, [coords[0], channel], list(coords[2:]), offsets)

@@ -63,7 +63,7 @@ def write(context: Context) -> Written:
 def _aligned(coords: list[Index], value: Value) -> list[Index]:
     """Index of an operand that may have fewer axes, or axes of size 1."""
     own = coords[len(coords) - value.rank :]
-    return [0 if is_one(size) else one for one, size in zip(own, value.shape, strict=True)]
+    return [0 if is_one(size) else coord for coord, size in zip(own, value.shape, strict=True)]
 
 
 class Tile:
@@ -116,7 +116,7 @@ class Tile:
                 kernel.line(f'acc = tl.dot({a}, {b}, acc, input_precision="{context.precision}")')
         kernel.done[id(anchor)] = ("acc", frozenset(), tuple(own))
         store_outputs(kernel, context.region, anchor, own)
-        key = ", ".join(f'"{one}"' for one in dict.fromkeys(self.size.values()) if one in kernel.numbers)
+        key = ", ".join(f'"{name}"' for name in dict.fromkeys(self.size.values()) if name in kernel.numbers)
         rows, cols = host(self.total["M"]), host(self.total["N"])
         tiles = f'triton.cdiv({rows}, meta["BLOCK_M"]) * triton.cdiv({cols}, meta["BLOCK_N"])'
         batches = f", {host(product(self.batch.sizes))}" if self.batch.sizes else ","

@@ -28,7 +28,7 @@ _FUNCTIONS = {"sum": "tl.sum", "amax": "tl.max", "amin": "tl.min", "any": "tl.ma
 
 @dataclass
 class Shape:
-    """How a tile lies over results (`kept`) and what is reduced (`walked`)."""
+    """Tile over results (`kept`) and the axes that are reduced (`walked`)."""
 
     kept: Group
     walked: Group
@@ -173,10 +173,10 @@ def write(context: Context) -> Written:
     rows = Rows(context, anchor.inputs[0].shape, anchor.dims)
     kernel, region = rows.kernel, context.region
     helpers: dict[str, str] = {}
-    reductions = [one for one in region.core.values() if one.op == "reduce"]
+    reductions = [value for value in region.core.values() if value.op == "reduce"]
     levels = _levels(reductions, region.core)
     for level in sorted(set(levels.values())):
-        _reduce_level(rows, [one for one in reductions if levels[id(one)] == level], helpers)
+        _reduce_level(rows, [value for value in reductions if levels[id(value)] == level], helpers)
 
     def place(value: Value) -> tuple[list[Index], list[Index], Any]:
         coords = rows.coords(value.op not in ("reduce", "gather"))
@@ -185,7 +185,9 @@ def write(context: Context) -> Written:
     places = places_of(kernel, region, anchor, rows.coords(False), place)
     full_size = int(product(rows.domain))
     results = int(product(anchor.shape))
-    full = [one for one in region.outputs if int(product(one.shape)) == full_size and full_size != results]
+    full = [
+        value for value in region.outputs if int(product(value.shape)) == full_size and full_size != results
+    ]
     for value in region.outputs:
         if value not in full:
             store_at(kernel, value, places[id(value)])
@@ -216,7 +218,7 @@ def _levels(reductions: list[Value], core: dict[int, Value]) -> dict[int, int]:
     levels: dict[int, int] = {}
     depth: dict[int, int] = {}
     for value in walk(tuple(reductions)):
-        below = max((depth[id(one)] for one in value.tensors), default=0)
+        below = max((depth[id(tensor)] for tensor in value.tensors), default=0)
         depth[id(value)] = below + (value.op == "reduce" and id(value) in core)
         if value.op == "reduce" and id(value) in core:
             levels[id(value)] = depth[id(value)]
@@ -225,7 +227,7 @@ def _levels(reductions: list[Value], core: dict[int, Value]) -> dict[int, int]:
 
 def _reduce_level(rows: Rows, reductions: list[Value], helpers: dict[str, str]) -> None:
     kernel = rows.kernel
-    names = [kernel.fresh(_name(one)) for one in reductions]
+    names = [kernel.fresh(_name(value)) for value in reductions]
     coords = rows.coords(True)
     if not rows.shape.is_looped:
         for value, name in zip(reductions, names, strict=True):

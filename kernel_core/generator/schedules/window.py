@@ -28,8 +28,8 @@ def write(context: Context) -> Written:
     if anchor.kind == "argmax":
         kernel.line(f"{kernel.fresh('place')} = tl.zeros((BLOCK,), dtype=tl.int64)")
     coords: list[Index] = [group.digit(axis) for axis in range(anchor.rank)]
-    for one in coords:
-        kernel.index(one)
+    for coord in coords:
+        kernel.index(coord)
     lead = anchor.rank - len(anchor.kernel)
     names = [f"k{letter.lower()}" for letter in letters(anchor.rank)[lead:]]
     loops = [Group(name, (size,), (name.upper(),)) for name, size in zip(names, anchor.kernel, strict=True)]
@@ -66,7 +66,7 @@ def _walk(
     with kernel.guarded(*conditions):
         name = kernel.at(x, inner, 0.0 if anchor.kind == "sum" else float("-inf"))
     if conditions and not kernel.in_memory(x):
-        name = f"tl.where({' & '.join(f'({one.text})' for one in conditions)}, {name}, {neutral})"
+        name = f"tl.where({' & '.join(f'({condition.text})' for condition in conditions)}, {name}, {neutral})"
     if anchor.kind == "argmax":
         flat = kernel.index(flatten(inner[lead:], x.shape[lead:]))[0]
         kernel.line(f"better = {name} > acc")

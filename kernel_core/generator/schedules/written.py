@@ -35,7 +35,7 @@ class Written:
 
 @dataclass
 class Context:
-    """What a schedule is given."""
+    """Region to write, and names for its tensors."""
 
     region: Region
     materialised: set[int]
@@ -65,7 +65,7 @@ class Context:
         parameters = [
             *kernel.pointers,
             *kernel.numbers,
-            *(f"{one}: tl.constexpr" for one in (*constants, *tuned)),
+            *(f"{name}: tl.constexpr" for name in (*constants, *tuned)),
         ]
         line = f"def {self.name}({', '.join(parameters)}):"
         if len(line) > 100:
@@ -107,7 +107,7 @@ def store_at(kernel: Kernel, value: Value, place: tuple[list[Index], list[Index]
     from kernel_core.generator.index import flatten, is_zero
     from kernel_core.generator.sizes import is_one
 
-    offset = flatten([0 if is_one(size) else one for one, size in zip(where, shape, strict=True)], shape)
+    offset = flatten([0 if is_one(size) else coord for coord, size in zip(where, shape, strict=True)], shape)
     mask = kernel.mask([offset])
     text = pointer if is_zero(offset) else f"{pointer} + {kernel.index(offset)[0]}"
     kernel.line(f"tl.store({text}, {name}{f', mask={mask}' if mask else ''})")
@@ -123,9 +123,9 @@ def places_of(
     for value in region.core.values():
         if id(value) in places:
             continue
-        sources = [one for one in value.tensors if id(one) in places]
+        sources = [tensor for tensor in value.tensors if id(tensor) in places]
         size = int(product(value.shape))
-        equal = next((one for one in sources if int(product(one.shape)) == size), None)
+        equal = next((tensor for tensor in sources if int(product(tensor.shape)) == size), None)
         if value.op in ("reduce", "gather") or equal is None:
             places[id(value)] = full(value)
             continue

@@ -15,103 +15,22 @@ from kernel_core.problems.source import parse_problem
 
 WITHOUT_FORM = frozenset(
     [
-        "_max_pool1d",
-        "_max_pool2d",
-        "_max_pool3d",
-        "adaptive_max_pool3d",
-        "add_",
-        "addcdiv_",
-        "addcmul_",
-        "alpha_dropout",
-        "arange",
-        "bitwise_not",
-        "broadcast_tensors",
-        "broadcast_to",
-        "byte",
-        "char",
-        "clone",
-        "contiguous",
-        "conv_transpose3d",
-        "data",
-        "detach",
-        "double",
-        "dropout1d",
-        "dropout2d",
-        "dropout3d",
-        "expand",
-        "eye",
-        "feature_dropout",
-        "fill",
-        "fill_",
-        "full_like",
-        "local_response_norm",
-        "meshgrid",
-        "multigammaln",
-        "ones",
-        "ones_like",
-        "positive",
-        "ravel",
-        "requires_grad_",
-        "reshape",
-        "reshape_as",
-        "row_stack",
-        "short",
-        "split_with_sizes",
-        "squeeze",
-        "sub_",
-        "tensor_split",
-        "type",
-        "type_as",
-        "unflatten",
-        "upsample",
-        "upsample_nearest",
-        "view",
-        "view_as",
-        "zero_",
-        "zeros",
-        "zeros_like",
+        "_max_pool1d", "_max_pool2d", "_max_pool3d", "_unsafe_index", "_unsafe_index_put",
+        "adaptive_max_pool3d", "add_", "addcdiv_", "addcmul_", "alpha_dropout", "arange", "as_tensor",
+        "bitwise_not", "broadcast_tensors", "broadcast_to", "byte", "char", "clone", "conj",
+        "conj_physical", "constant_pad_nd", "contiguous", "conv_transpose3d", "convolution", "data",
+        "detach", "double", "dropout1d", "dropout2d", "dropout3d", "expand", "eye", "feature_dropout",
+        "fill", "fill_", "full", "full_like", "local_response_norm", "max_pool1d_with_indices",
+        "max_pool2d_with_indices", "max_pool3d_with_indices", "meshgrid", "multigammaln", "ones",
+        "ones_like", "positive", "ravel", "requires_grad_", "reshape", "reshape_as", "resolve_conj",
+        "resolve_neg", "row_stack", "scalar_tensor", "short", "split_with_sizes", "squeeze", "sub_",
+        "tensor", "tensor_split", "type", "type_as", "unflatten", "unfold", "upsample", "upsample_nearest",
+        "view", "view_as", "zero_", "zeros", "zeros_like",
     ]
-)
+)  # fmt: skip
 """Names that move no data by themselves, or that are another spelling of a name with a form."""
-NOT_DRAWN_YET = frozenset(
-    [
-        "_unsafe_index",
-        "_unsafe_index_put",
-        "argsort",
-        "bucketize",
-        "constant_pad_nd",
-        "convolution",
-        "cummax",
-        "cummin",
-        "full",
-        "index_add",
-        "index_copy",
-        "index_fill",
-        "index_put",
-        "index_reduce",
-        "kthvalue",
-        "max_pool1d_with_indices",
-        "max_pool2d_with_indices",
-        "max_pool3d_with_indices",
-        "median",
-        "msort",
-        "nanmedian",
-        "nanquantile",
-        "one_hot",
-        "put",
-        "quantile",
-        "scalar_tensor",
-        "scatter",
-        "scatter_add",
-        "scatter_reduce",
-        "searchsorted",
-        "select_scatter",
-        "slice_scatter",
-        "sort",
-        "topk",
-    ]
-)
-"""Names whose forms are still to be written. The list only shrinks."""
+NOT_DRAWN_YET = frozenset(["bucketize", "searchsorted"])
+"""Names whose forms are still to be written: the judge tries unsorted sequences. The list only shrinks."""
 
 
 def test_a_seed_gives_the_same_problems_and_a_longer_draw_begins_with_the_shorter():
@@ -134,7 +53,7 @@ def test_a_new_line_of_the_pointwise_table_has_forms_and_a_domain_by_itself():
 def test_operators_that_are_held_out_are_in_no_problem_of_training():
     held = draw.held_out_operators()
     share = len(held) / len({draw.canonical(name) for name in forms()} - draw.CORE)
-    assert 0.03 < share < 0.2 and not held & draw.CORE
+    assert 0.1 < share < 0.25 and not held & draw.CORE
     drawn = [draw.drawn(random.Random(f"held {number}")) for number in range(120)]
     for draft in filter(None, drawn):
         if draw.split_of(draft.family, draft.operators) == "train":
