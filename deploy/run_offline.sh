@@ -180,8 +180,13 @@ pack() {
   find "$OUT" -name 'run.tar.gz.0[4-9]' -delete
 }
 
+if [[ -n "${DOJO_DRIVER:-}" ]]; then
+  work "$@"
+  exit
+fi
 if [[ ! -e $WORK/pid ]]; then
-  work "$@" >"$WORK/driver.log" 2>&1 </dev/null &
+  # In a session of its own: some hosts end what a command leaves running.
+  DOJO_DRIVER=1 setsid bash "${BASH_SOURCE[0]}" "$OUT" 0 "$@" >"$WORK/driver.log" 2>&1 </dev/null &
   echo $! >"$WORK/pid"
   disown
 fi

@@ -204,8 +204,12 @@ def _pretrained(name: str, config: PolicyConfig) -> tuple[Any, Any, str]:
     where = {"revision": config.revision, "local_files_only": is_local}
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, **where)
-        model = AutoModelForCausalLM.from_pretrained(
-            name, dtype=getattr(torch, config.dtype), use_safetensors=True, **where
+        model, loading = AutoModelForCausalLM.from_pretrained(
+            name,
+            dtype=getattr(torch, config.dtype),
+            use_safetensors=True,
+            output_loading_info=True,
+            **where,
         )
     except (OSError, ValueError, KeyError, SafetensorError, RuntimeError) as error:
         reason = str(error).strip().split("\n")[0]
@@ -216,6 +220,12 @@ def _pretrained(name: str, config: PolicyConfig) -> tuple[Any, Any, str]:
         raise NotFound(
             f"no model {name!r}: it is not a folder here, and the Hugging Face hub did not give it ({reason})"
         ) from error
+    if missing := sorted(loading["missing_keys"]):
+        # transformers warns and draws them at random; such a model learns, and never writes a kernel.
+        raise Corrupt(
+            f"{name} lacks {len(missing)} of its model's weights (first: {missing[0]}); fetch them, or set "
+            "tie_word_embeddings in config.json if the output shares the input's embedding"
+        )
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("policy.device = cuda, but torch sees no GPU; set policy.device=cpu")
     revision = config.revision or getattr(model.config, "_commit_hash", None)

@@ -1,12 +1,14 @@
 """Sampling is exact, repeatable and independent of the batch; policies survive being saved."""
 
 import copy
+import json
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig
 
@@ -212,6 +214,21 @@ def test_a_broken_folder_of_someone_elses_is_corrupt(policy, tmp_path):
     file.write_bytes(b"not weights")
     with pytest.raises(Corrupt, match="no model that can be read"):
         TorchPolicy.load(str(tmp_path / "p"), CONFIG)
+
+
+def test_a_folder_without_its_output_weights_is_corrupt(policy, tmp_path):
+    """transformers only warns and draws them at random."""
+    folder = tmp_path / "untied"
+    policy.model.save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)
+    weights = {
+        name: t for name, t in load_file(folder / "model.safetensors").items() if name != "lm_head.weight"
+    }
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+    with pytest.raises(Corrupt, match=r"lm_head\.weight.*tie_word_embeddings"):
+        TorchPolicy.load(str(folder), CONFIG)
 
 
 def test_a_folder_that_is_not_there_or_empty_is_not_found(tmp_path):
