@@ -1,4 +1,4 @@
-"""Modules of an installed package: the two targets whose results docs/optimize.md has."""
+"""Modules of an installed package that the tests of `optimize` use as targets."""
 
 from __future__ import annotations
 
