@@ -49,6 +49,7 @@ mvlgamma | x*:above | x, 2 ; x, 3
 float half bfloat16 int long bool | x* | x
 to | x* | x, torch.float16 ; x, torch.int32 ; x, dtype=torch.float64
 dropout | x* | x, p=0.2, training=False
+
 # reduction
 sum mean nansum | x* | x ; x, dim=@dim ; x, dim=@dim ; x, @dim ; x, dim=@dim, keepdim=True ; x, dim=@dims
 amax amin | x* | x, dim=@dim ; x, dim=@dim, keepdim=True ; x, dim=@dims
@@ -62,8 +63,10 @@ var_mean std_mean | x* | x, dim=@dim ; x, dim=@dim, keepdim=True ; x, dim=@dim, 
 aminmax | x* | x, dim=@dim ; x
 logsumexp | x* | x, dim=@dim ; x, dim=@dim, keepdim=True ; x, dim=@dims
 norm vector_norm | x* | x, dim=@dim ; x ; x, dim=@dim, keepdim=True ; x, 1, dim=@dim ; x, float('inf'), dim=@dim ; x, 3, dim=@dim
+
 # softmax
 softmax log_softmax softmin | x* | x, dim=@dim ; x, dim=-1 ; x, -1
+
 # norm
 normalize | x* | x, dim=@dim ; x, p=1, dim=@dim ; x, dim=-1, eps=1e-6
 layer_norm | x(bsn) w(n):param b(n):param | x, (N,), w, b ; x, (N,), w, b, 1e-6
@@ -76,6 +79,7 @@ instance_norm | x(bchw) w(c):param b(c):param | x, weight=w, bias=b ; x, weight=
 instance_norm | x(bcl) | x
 batch_norm | x(bchw) m(c):buffer v(c):var w(c):param b(c):param | x, m, v, w, b ; x, m, v, w, b, training=False, eps=1e-3
 batch_norm | x(mn) m(n):buffer v(n):var | x, m, v
+
 # loss
 mse_loss l1_loss smooth_l1_loss huber_loss | x* y=x | x, y ; x, y, reduction='sum' ; x, y, reduction='none'
 smooth_l1_loss | x* y=x | x, y, beta=0.5
@@ -96,6 +100,7 @@ cosine_similarity | x(mn) y=x | x, y ; x, y, dim=-1 ; x, y, dim=1
 cosine_similarity | x(bchw) y=x | x, y, dim=1
 pairwise_distance | x(mn) y=x | x, y ; x, y, p=1 ; x, y, keepdim=True
 cdist | x(mk) y(ok) | x, y ; x, y, p=1
+
 # layout
 permute | x(bsn) | x, (0, 2, 1) ; x, (2, 0, 1) ; x, (1, 0, 2)
 permute | x(bchw) | x, (0, 2, 3, 1) ; x, (0, 3, 1, 2) ; x, (1, 0, 2, 3)
@@ -141,6 +146,7 @@ split | x(m4) | x, 2, dim=1 ; x, 2, -1
 unbind | x(mn2) | x, dim=2 ; x, -1
 expand_as | x(1n) y(mn) | x, y
 outer ger | x(m) y(n) | x, y
+
 # indexing
 index_select | x(mn) i(q):below(n) | x, 1, i ; x, dim=-1, index=i ; x, dim=1, index=i
 index_select | x(vn) i(q):below(v) | x, 0, i ; x, dim=0, index=i
@@ -164,6 +170,7 @@ scatter_reduce | x(mn) i(mq):below(n) y(mq) | x, 1, i, y, 'amax' ; x, 1, i, y, r
 select_scatter | x(bsn) y(bn) | x, y, 1, 0 ; x, y, dim=1, index=2
 slice_scatter | x(mn) y(m4) | x, y, 1, 0, 4 ; x, y, dim=1, start=2, end=6
 one_hot | i(bs):seven | i, 7 ; i, num_classes=9
+
 # order
 sort | x(bs) | x => [0] ; x, dim=-1 => .values ; x, descending=True => [0] ; x, dim=1, descending=True => .indices
 argsort | x(bs) | x ; x, dim=-1, descending=True ; x, dim=1
@@ -172,6 +179,7 @@ topk | x(bs) | x, 3 => [0] ; x, k=@k, dim=-1 => .values ; x, 2, largest=False =>
 kthvalue | x(bs) | x, 3 => [0] ; x, k=2, dim=-1 => .values ; x, 2, dim=1, keepdim=True => [0]
 median nanmedian | x(bs) | x, dim=-1 => [0] ; x, dim=1, keepdim=True => .values
 quantile nanquantile | x(bs) | x, 0.3, dim=-1 ; x, 0.5, dim=1, keepdim=True ; x, q=0.9, dim=-1
+
 # product
 matmul mm | x(mk) y(ko) | x, y
 matmul bmm | x(bsk) y(bko) | x, y
@@ -196,11 +204,13 @@ einsum | x(mk) y(ok) | 'ik,jk->ij', x, y ; 'mk,nk->mn', x, y
 einsum | x(bsef) y(bmef) | 'bqhd,bkhd->bhqk', x, y ; 'bshd,bthd->bhst', x, y
 einsum | x(mn) y=x | 'ij,ij->i', x, y
 einsum | x(m) y(n) | 'i,j->ij', x, y
+
 # scan
 cumsum | x* | x, dim=@dim ; x, @dim ; x, dim=-1
 cumprod | x(mn):near | x, dim=@dim ; x, dim=-1
 logcumsumexp | x* | x, dim=@dim ; x, dim=-1
 cummax cummin | x* | x, dim=@dim => [0] ; x, dim=-1 => .values ; x, @dim => [1]
+
 # pooling
 max_pool2d | x(bchw) | x, 2 ; x, 2, return_indices=True ; x, 3, stride=2, padding=1 ; x, kernel_size=2, stride=2 ; x, (2, 3)
 avg_pool2d | x(bchw) | x, 2 ; x, 3, stride=1, padding=1 ; x, kernel_size=2 ; x, kernel_size=3, stride=2
@@ -212,6 +222,7 @@ adaptive_avg_pool1d adaptive_max_pool1d | x(bcl) | x, 1 ; x, 4
 adaptive_avg_pool3d | x(bcdhw) | x, 1 ; x, (1, 1, 1)
 lp_pool1d | x(bcl) | x, 2, 2 ; x, norm_type=2, kernel_size=4
 lp_pool2d | x(bchw) | x, 2, 2
+
 # convolution
 conv1d | x(bcl) w(pc3):param | x, w ; x, w, padding=1 ; x, w, stride=2 ; x, w, padding=2, dilation=2
 conv2d | x(bchw) w(pc33):param b(p):param | x, w, b, padding=1 ; x, w, b ; x, w, b, stride=2, padding=1
@@ -220,6 +231,7 @@ conv2d | x(bchw) w(pc33) | x, w ; x, w, padding=1 ; x, w, padding='same'
 conv3d | x(bcdhw) w(pc333):param | x, w, padding=1 ; x, w
 conv_transpose1d | x(bcl) w(cp4):param | x, w, stride=2, padding=1 ; x, w
 conv_transpose2d | x(bchw) w(cp33):param | x, w, padding=1 ; x, w, stride=2
+
 # attention
 scaled_dot_product_attention | q(besf) k=q v=q | q, k, v ; q, k, v, is_causal=True ; q, k, v, scale=0.125
 """  # noqa: E501
@@ -275,7 +287,7 @@ def forms() -> dict[str, tuple[Form, ...]]:
     """Forms by the name of torch that they call; names that the table of operators lacks are left out."""
     known: dict[str, list[Form]] = {}
     family = ""
-    for line in _TABLE.strip().splitlines():
+    for line in filter(None, _TABLE.strip().splitlines()):
         if line.startswith("# "):
             family = line[2:]
             continue

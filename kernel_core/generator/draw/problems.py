@@ -48,7 +48,7 @@ CORE = frozenset(
 )  # fmt: skip
 """Operators that no draw can do without."""
 HELD_OUT_PERCENT = 22
-"""Of names outside `CORE`; about 12 % of drawn problems have such an operator."""
+"""Share of names outside `CORE`; about 12 % of drawn problems have such an operator."""
 _SHORTEST_SPLIT_CHAIN = 3
 _MOST_DRAWS = 200
 _LEAST_SHARED, _CHUNK = 64, 16
