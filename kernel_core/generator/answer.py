@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from kernel_core.generator.fuse import Plan, Region, in_two_stages
 from kernel_core.generator.ir import CHEAP, Value, make
 from kernel_core.generator.kernel import Unfusable
-from kernel_core.generator.read import Graph, Unreadable, read
+from kernel_core.generator.read import Graph, Unreadable, forward_of, read
 from kernel_core.generator.schedules import conv, flat, gemm, partial, row, scan, scatter, window
 from kernel_core.generator.schedules.written import Context, Written
 from kernel_core.generator.sizes import host
@@ -376,9 +376,7 @@ def _kept(tree: ast.Module, body: list[str]) -> str:
     items: list[ast.stmt] = [
         node for node in model.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"
     ]
-    forward = next(
-        node for node in model.body if isinstance(node, ast.FunctionDef) and node.name == "forward"
-    )
+    forward = forward_of(tree)
     used = _names_of(items)
     methods = [
         node

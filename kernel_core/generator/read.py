@@ -89,13 +89,24 @@ def read(problem: Problem, on_meta: bool = False, library: frozenset[str] = froz
 
 def forward_arguments(source: str) -> list[str]:
     """Names of `forward`'s parameters without `self`; `*names` keeps its star."""
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.ClassDef) and node.name == "Model":
-            for item in node.body:
-                if isinstance(item, ast.FunctionDef) and item.name == "forward":
-                    if item.args.vararg or item.args.kwonlyargs:
-                        raise Unreadable("forward takes a variable number of arguments")
-                    return [argument.arg for argument in (*item.args.posonlyargs, *item.args.args)][1:]
+    arguments = forward_of(ast.parse(source)).args
+    if arguments.vararg or arguments.kwonlyargs:
+        raise Unreadable("forward takes a variable number of arguments")
+    return [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)][1:]
+
+
+def forward_of(tree: ast.Module) -> ast.FunctionDef:
+    """The `forward` of `Model`, its own or of a class of the same text that it inherits from."""
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    waiting = ["Model"]
+    while waiting:
+        node = classes.get(waiting.pop(0))
+        if node is None:
+            continue
+        for item in node.body:
+            if isinstance(item, ast.FunctionDef) and item.name == "forward":
+                return item
+        waiting += [base.id for base in node.bases if isinstance(base, ast.Name)]
     raise Unreadable("no class Model with a forward")
 
 
@@ -481,4 +492,4 @@ def _spelled(name: str) -> str:
     return name.replace("torch.functional.", "torch.")
 
 
-__all__ = ["Graph", "Unreadable", "forward_arguments", "load_module", "read", "root"]
+__all__ = ["Graph", "Unreadable", "forward_arguments", "forward_of", "load_module", "read", "root"]

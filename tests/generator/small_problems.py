@@ -86,7 +86,11 @@ ASSIGNS = problem("self.changed(a)", ROWS).replace(
 
     def forward""",
 )
+INHERITS = problem("a * 2 + 1", ROWS).replace("class Model", "class Base").replace(
+    "def get_inputs", "class Model(Base):\n    pass\n\n\ndef get_inputs"
+)  # fmt: skip
 BY_SCHEDULE = {
+    "inherited_forward": INHERITS,
     "assignment_to_parts": ASSIGNS,
     "clamp_max": problem("torch.clamp_max(a, 0.3)", ROWS),
     "extreme_of_indices": problem("torch.where(a > 0, torch.arange(77, device=a.device), 99).amin(1)", ROWS),
