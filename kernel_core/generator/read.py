@@ -29,7 +29,7 @@ from kernel_core.generator.index import letters
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators import BUILDERS, pointwise
 from kernel_core.generator.operators.indexing import assign
-from kernel_core.generator.sizes import NAMES, Names, Number, Size, host, root
+from kernel_core.generator.sizes import NAMES, Names, Number, Shape, Size, host, root, without_text
 from kernel_core.records import Problem
 
 OPAQUE = (nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.TransformerEncoderLayer)
@@ -181,31 +181,6 @@ def _with_text(value: Any, text: str) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
-    """Numbers without their texts: torch takes no subclasses everywhere."""
-    if isinstance(value, Size):
-        return int(value)
-    if isinstance(value, Number):
-        return float(value)
-    if isinstance(value, slice):
-        return slice(_plain(value.start), _plain(value.stop), _plain(value.step))
-    return value
-
-
-class _Shape(tuple[int, ...]):
-    """Sizes with texts, with the methods of `torch.Size`."""
-
-    def numel(self) -> int:
-        total: int = 1
-        for size in self:
-            total = total * size
-        return total
-
-    def __getitem__(self, key: Any) -> Any:
-        part = tuple.__getitem__(self, key)
-        return _Shape(part) if isinstance(key, slice) else part
-
-
 def _one_step(module: nn.RNNBase, x: torch.Tensor, *state: Any, **named: Any) -> Any:
     """Shapes of a recurrent layer's results from one step: thousands of fake ones take minutes."""
     axis = 1 if module.batch_first and x.dim() == 3 else 0
@@ -244,7 +219,7 @@ class _Recorder(TorchFunctionMode):
         def layer(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if not isinstance(module, OPAQUE):
                 return call(module, *args, **kwargs)
-            plain = tree_map(_plain, (args, kwargs))
+            plain = tree_map(without_text, (args, kwargs))
             with torch._C.DisableTorchFunction():
                 if isinstance(module, nn.RNNBase):
                     result = _one_step(module, *plain[0], **plain[1])
@@ -298,7 +273,7 @@ class _Recorder(TorchFunctionMode):
         base = short_name(name)
         if base in ("shape", "size", "numel", "nelement", "ndim", "__len__", "len"):
             return self._measured(base, function, args, kwargs)
-        plain_args, plain_kwargs = tree_map(_plain, (args, kwargs))
+        plain_args, plain_kwargs = tree_map(without_text, (args, kwargs))
         try:
             result = function(*plain_args, **plain_kwargs)
         except DataDependentOutputException:  # torch checks values that fake tensors lack
@@ -330,8 +305,8 @@ class _Recorder(TorchFunctionMode):
     def _measured(self, base: str, function: Any, args: Any, kwargs: Any) -> Any:
         known = isinstance(args[0], torch.Tensor) and id(args[0]) in self._values
         if not known:
-            return function(*tree_map(_plain, args), **kwargs)
-        shape = _Shape(self.value(args[0]).shape)
+            return function(*tree_map(without_text, args), **kwargs)
+        shape = Shape(self.value(args[0]).shape)
         if base == "ndim":
             return len(shape)
         if base in ("numel", "nelement"):

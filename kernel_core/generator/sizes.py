@@ -217,3 +217,26 @@ def _joined(left: Any, sign: str, right: Any) -> Any:
 def _wrapped(value: Any, least: int) -> str:
     is_loose = value.binds < least if is_named(value) else value < 0
     return f"({host(value)})" if is_loose else host(value)
+
+
+class Shape(tuple[int, ...]):
+    """Sizes with texts, with the methods of `torch.Size`."""
+
+    def numel(self) -> int:
+        """Return the product of the sizes."""
+        return product(self)
+
+    def __getitem__(self, key: Any) -> Any:
+        part = tuple.__getitem__(self, key)
+        return Shape(part) if isinstance(key, slice) else part
+
+
+def without_text(value: Any) -> Any:
+    """Return a number, or a slice of them, without texts: torch does not take subclasses everywhere."""
+    if isinstance(value, Size):
+        return int(value)
+    if isinstance(value, Number):
+        return float(value)
+    if isinstance(value, slice):
+        return slice(without_text(value.start), without_text(value.stop), without_text(value.step))
+    return value

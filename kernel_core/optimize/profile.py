@@ -236,8 +236,7 @@ class _Recorder(LightDispatchMode):
         needed = {tensor for part in region for tensor in part.reads}
         inside = {id(part) for part in region}
         used = {tensor for part in self.operations if id(part) not in inside for tensor in part.reads}
-        read_again = {tensor for part in region for tensor in part.reads}
-        outputs = {tensor for tensor in made if tensor in used or tensor not in read_again}
+        outputs = {tensor for tensor in made if tensor in used or tensor not in needed}
         return sum(self._kept[tensor][1] for tensor in (*(needed - made), *outputs))
 
     def _storages(self, nest: Any) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_leaves, tree_map
 
 from kernel_core.generator.read import short_name
-from kernel_core.generator.sizes import Number, Size, host
+from kernel_core.generator.sizes import Number, Shape, Size, host, without_text
 
 _MEASURES = ("shape", "size", "numel", "nelement", "ndim", "dim", "__len__", "len")
 _SIGNS = {
@@ -58,7 +58,7 @@ class Tape(TorchFunctionMode):
         base = short_name(name)
         if base in _MEASURES and args and id(args[0]) in self._texts:
             return self._measured(base, args, kwargs)
-        result = function(*tree_map(_plain, args), **tree_map(_plain, kwargs))
+        result = function(*tree_map(without_text, args), **tree_map(without_text, kwargs))
         if base == "setitem":
             self.lines.append(f"{self._written(args[0])}[{self._index(args[1])}] = {self._written(args[2])}")
             return result
@@ -75,7 +75,7 @@ class Tape(TorchFunctionMode):
     def _measured(self, base: str, args: Any, kwargs: Any) -> Any:
         tensor = args[0]
         text = self.text_of(tensor)
-        shape = _Shape(
+        shape = Shape(
             Size(size, f"{text}.shape[{axis}]") if size != 1 else 1 for axis, size in enumerate(tensor.shape)
         )
         if base in ("ndim", "dim"):
@@ -139,7 +139,7 @@ class Tape(TorchFunctionMode):
             return ":".join([*parts, *([self._written(value.step)] if value.step is not None else [])])
         if isinstance(value, tuple | list):
             inner = ", ".join(
-                repr(_bare(part)) if isinstance(part, slice) else self._written(part) for part in value
+                repr(without_text(part)) if isinstance(part, slice) else self._written(part) for part in value
             )
             comma = "," if len(value) == 1 and isinstance(value, tuple) else ""
             return f"({inner}{comma})" if isinstance(value, tuple) else f"[{inner}]"
@@ -158,30 +158,3 @@ def _is_in_place(name: str, kwargs: Any) -> bool:
     """Return False for calls that had nothing to do, such as `x.contiguous()`."""
     last = name.rsplit(".", 1)[-1]
     return bool(kwargs.get("inplace")) or last.startswith("__i") or (last[-1] == "_" and last[-2:] != "__")
-
-
-class _Shape(tuple[int, ...]):
-    """Sizes with their texts and the methods of `torch.Size`."""
-
-    def numel(self) -> int:
-        total: int = 1
-        for size in self:
-            total = total * size
-        return total
-
-    def __getitem__(self, key: Any) -> Any:
-        part = tuple.__getitem__(self, key)
-        return _Shape(part) if isinstance(key, slice) else part
-
-
-def _plain(value: Any) -> Any:
-    """Return a number without its text: torch takes no subclass of `int` everywhere."""
-    if isinstance(value, Size):
-        return int(value)
-    if isinstance(value, Number):
-        return float(value)
-    return _bare(value) if isinstance(value, slice) else value
-
-
-def _bare(index: slice) -> slice:
-    return slice(*(_plain(part) for part in (index.start, index.stop, index.step)))

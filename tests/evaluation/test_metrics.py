@@ -316,7 +316,7 @@ def test_correct_answers_with_loops_that_turned_too_little_are_counted():
     turned, unturned = evaluated(), evaluated()
     finding = Finding(rule=NOT_EXERCISED, detail="the loop in line 9")
     answers = (turned, unturned.model_copy(update={"findings": (finding,)}))
-    card = scorecard(problem("a", *(outcome_of(one, 0) for one in answers)))
+    card = scorecard(problem("a", *(outcome_of(answer, 0) for answer in answers)))
     assert card.last.work.not_exercised == 1
     row = {
         "what": "loops or grids that turn more at the problem's own sizes",

@@ -19,7 +19,9 @@ open(sys.argv[1], "w").write(" ".join(os.readlink(f"/proc/self/fd/{n}") for n in
 def test_every_deployment_has_its_output_apart_from_the_worker():
     assert "stream_output" in ProcessJobConfiguration.model_fields
     made = load_deployments(PREFECT_YAML, os.environ | {"PWD": "."})
-    piped = [one.name for one in made if one.entry.work_pool.job_variables.get("stream_output") is not False]
+    piped = [
+        each.name for each in made if each.entry.work_pool.job_variables.get("stream_output") is not False
+    ]
     assert made and piped == []
 
 

@@ -87,7 +87,7 @@ def test_sizes_grow_alone_and_together_up_to_a_limit() -> None:
     sizes = turning_sizes(Reference(problem, {"ROWS": 2, "WIDTH": 2**16}))
     assert {"ROWS": 4, "WIDTH": 2**16} in sizes
     assert {"ROWS": 4, "WIDTH": 2**17} in sizes
-    assert max(rows * width for rows, width in (one.values() for one in sizes)) <= 2**20  # type: ignore[operator, type-var]
+    assert max(rows * width for rows, width in (chosen.values() for chosen in sizes)) <= 2**20  # type: ignore[operator, type-var]
 
 
 @pytest.mark.exhaustive
