@@ -40,6 +40,8 @@ TL = {
     torch.float64: "tl.float64", torch.int64: "tl.int64", torch.int32: "tl.int32", torch.int16: "tl.int16",
     torch.int8: "tl.int8", torch.uint8: "tl.uint8", torch.bool: "tl.int1",
 }  # fmt: skip
+_WALKED = ("i", "row", "rows", "cols")
+"""Groups that walk over elements or rows."""
 HALF = (torch.float16, torch.bfloat16)
 _AS_FLOAT = {torch.float32, *HALF}
 """Types that are computed in float32."""
@@ -82,6 +84,9 @@ class Kernel:
         self._in_loops: list[list[str]] = [[]]
         self._letters: dict[str, str] = {}
         self._guards: list[Text] = []
+        self._splits: dict[str, list[tuple[str, str, str]]] = {}
+        """Digits of each group: name, what the index is divided by, and what its remainder is taken of."""
+        self._renamed: dict[str, str] = {}
         self._masks: dict[frozenset[str], str] = {}
         self.fused: dict[str, None] = {}
         """Names of the pointwise operators in the kernel, in their order."""
@@ -194,7 +199,10 @@ class Kernel:
                 else:
                     yield from flat(item, indent)
 
-        return list(flat(self._body, "    "))
+        def renamed(line: str) -> str:
+            return re.sub(r"[A-Za-z_]\w*", lambda match: self._renamed.get(match[0], match[0]), line)
+
+        return list(map(renamed, flat(self._body, "    ")))
 
     def _remember(self, what: Any, depth: int, make: Callable[[], str]) -> str:
         for memo in reversed(self._memo):
@@ -247,15 +255,44 @@ class Kernel:
             return group.name + group.view
 
         def make() -> str:
-            inner = product(group.sizes[digit.last + 1 :])
-            text = group.name if is_one(inner) else f"{group.name} // {self._named(inner)}"
+            inner, size = product(group.sizes[digit.last + 1 :]), ""
+            divisor = "" if is_one(inner) else self._named(inner)
+            text = f"{group.name} // {divisor}" if divisor else group.name
             if digit.first > first:
-                text += f" % {self._named(digit.size)}"
+                size = self._named(digit.size)
+                text += f" % {size}"
             name = self.fresh("".join(group.letters[digit.first : digit.last + 1]).lower(), group.depth)
             self.line(f"{name} = {text}", group.depth)
+            self._splits.setdefault(group.name, []).append((name, divisor, size))
             return name
 
         return self._remember(("digit", digit), group.depth, make) + group.view
+
+    def name_roles(self) -> None:
+        """Name an index that is split at one place by its role, which is the same for every rank."""
+        for group, splits in self._splits.items():
+            if group not in _WALKED or len({divisor or size for _, divisor, size in splits}) > 1:
+                continue
+            is_alone = len(splits) == 1
+            for name, divisor, size in splits:
+                if divisor and size:
+                    index, extent = "channel", "channels"
+                elif divisor:
+                    index, extent = "outer", ""
+                else:
+                    index, extent = ("channel", "channels") if group in ("row", "rows") else ("col", "n_cols")
+                    index, extent = (index, extent) if is_alone else ("offset", "")
+                self._rename(name, index)
+                self._rename(size, extent)
+                self._rename(divisor, "inner")
+
+    def _rename(self, name: str, wanted: str) -> None:
+        if not wanted or not _IDENTIFIER.fullmatch(name) or name in self.totals or wanted in self._used:
+            return
+        self._used.add(wanted)
+        self._renamed[name] = wanted
+        self.numbers = {wanted if key == name else key: text for key, text in self.numbers.items()}
+        self.sizes = {wanted if key == name else key: size for key, size in self.sizes.items()}
 
     def condition(self, text: str, index: Index) -> Text:
         """A condition on an index; `{}` is the index."""

@@ -70,6 +70,7 @@ class Context:
         helpers: dict[str, str] | None = None, tuned: Sequence[str] = (),
     ) -> Written:  # fmt: skip
         """The text of the kernel; `constants` are its constexpr parameters with host values."""
+        kernel.name_roles()
         parameters = [
             *kernel.pointers,
             *kernel.numbers,
