@@ -11,18 +11,23 @@ from typing import Any
 from torch.utils._pytree import tree_flatten, tree_map
 
 from kernel_core.generator.fuse import Plan, Region, in_two_stages
+from kernel_core.generator.index import AXES
 from kernel_core.generator.ir import CHEAP, Value, make
 from kernel_core.generator.kernel import Unfusable
 from kernel_core.generator.read import Graph, Unreadable, forward_of, read
 from kernel_core.generator.schedules import conv, flat, gemm, partial, row, scan, scatter, window
 from kernel_core.generator.schedules.written import Context, Written
-from kernel_core.generator.sizes import host
+from kernel_core.generator.sizes import Size, canonical, host, run_in, shape_text
 from kernel_core.records import Problem
 
 SCHEDULES: dict[str, Callable[[Context], Written]] = {
     "flat": flat.write, "reduce": row.write, "dot": gemm.write, "conv": conv.write, "window": window.write,
     "scan": scan.write, "partial": partial.write, "scatter": scatter.write,
 }  # fmt: skip
+_LONGEST_INPUT = 80
+"""Characters of an input's expression that the plan repeats."""
+_SPATIAL, _MANY_DIMENSIONS = ("conv", "window"), 2
+"""Regions that need dimensions of an image one by one; so many get names together."""
 
 
 @dataclass
@@ -73,6 +78,10 @@ class _Writer:
         self.written: list[Written] = []
         self.lines: list[str] = []
         self.keys: dict[str, str] = {}
+        self.totals: dict[str, list[str]] = {}
+        """Sizes of each launch, by the name of its kernel."""
+        self.assigned: dict[str, str] = {}
+        """Host texts of the totals of the last launch by name."""
         self.kernel_names: set[str] = set()
 
     def answer(self) -> Answer:
@@ -187,9 +196,7 @@ class _Writer:
             start = written.starts_from
             own = [] if start is None or start.op == "full" else [self._base(start)]
             return own + [
-                argument
-                for argument in written.arguments
-                if isinstance(argument, Value) and argument not in written.outputs
+                argument for argument in written.tensors.values() if argument not in written.outputs
             ]
         return [self._base(tensor) for tensor in item[0].tensors]
 
@@ -202,15 +209,59 @@ class _Writer:
         for value in written.outputs:
             made = self._allocated(value, written)
             self.lines.append(f"{self._name(value, 'out')} = {made}")
-        arguments = [
-            self._expression(argument) if isinstance(argument, Value) else argument
-            for argument in written.arguments
+        numbers = self._numbers(written)
+        own = self._totals(written, numbers)
+
+        def renamed(text: str) -> str:
+            return re.sub(r"(?<![.\w])[A-Za-z_]\w*", lambda match: own.get(match[0], match[0]), text)
+
+        tensors = [self._expression(value) for value in written.tensors.values()]
+        given = [own.get(name, numbers[name]) for name in written.numbers]
+        grid = renamed(written.grid)
+        if grid.startswith("lambda"):
+            self.lines.append(f"grid = {grid}")
+            grid = "grid"
+        constants = [f"{name}={renamed(text)}" for name, text in written.constants.items()]
+        self.lines.append(f"{written.name}[{grid}]({', '.join([*tensors, *given, *constants])})")
+
+    def _shapes(self, written: Written) -> list[tuple[str, tuple[int, ...]]]:
+        """Names and shapes of a launch's tensors that the host has, those that are read first."""
+        known = sorted(written.tensors.values(), key=lambda tensor: tensor in written.outputs)
+        return [
+            (self._expression(tensor), tensor.shape)
+            for tensor in known
+            if tensor.op == "leaf" or id(tensor) in self.names
         ]
-        if written.grid.startswith("lambda"):
-            self.lines.append(f"grid = {written.grid}")
-        grid = "grid" if written.grid.startswith("lambda") else written.grid
-        call = f"{written.name}[{grid}]({', '.join([*arguments, *written.constants])})"
-        self.lines.append(call)
+
+    def _numbers(self, written: Written) -> dict[str, str]:
+        """Host texts of a launch's numbers by their arguments; sizes by the shapes of its own tensors."""
+        shapes = self._shapes(written)
+        texts = dict(written.numbers)
+        for name, size in written.sizes.items():
+            run = run_in(size, shapes)
+            texts[name] = canonical(size)
+            if run is not None:
+                texts[name] = run.flat_text if written.totals.get(name) else run.text
+        return texts
+
+    def _totals(self, written: Written, numbers: dict[str, str]) -> dict[str, str]:
+        """Write the lines that compute a launch's totals; names by those of the arguments."""
+        own: dict[str, str] = {}
+        for argument in written.totals:
+            text, name = numbers[argument], argument
+            if name in self.taken:
+                name = self._free(name)
+            for other, its in own.items():
+                if re.search(rf"{re.escape(numbers[other])}(?![\w.\[])", text) and other != argument:
+                    text = text.replace(numbers[other], its)
+            own[argument] = name
+            self.totals.setdefault(written.name, []).append(f"{name} = {text}")
+            if self.assigned.get(name) != text and name != text:
+                self.lines.append(f"{name} = {text}")
+            self.assigned = {
+                known: its for known, its in self.assigned.items() if name not in _words(its)
+            } | {name: text}
+        return own
 
     def _allocated(self, value: Value, written: Written) -> str:
         """Host text of an output: empty, full of one number, or a copy of the tensor that it starts from."""
@@ -219,11 +270,7 @@ class _Writer:
             return f"{self._expression(start)}.clone()"
         if start is not None:
             function, fill = "full", f", {host(start.inputs[0])}"
-        tensors = [
-            argument
-            for argument in written.arguments
-            if isinstance(argument, Value) and argument not in written.outputs
-        ]
+        tensors = [argument for argument in written.tensors.values() if argument not in written.outputs]
         for tensor in tensors:
             if tensor.dtype == value.dtype and list(map(host, tensor.shape)) == list(map(host, value.shape)):
                 return f"torch.{function}_like({self._expression(tensor)}{fill})"
@@ -233,7 +280,15 @@ class _Writer:
         same = next((tensor for tensor in tensors if tensor.dtype == value.dtype), None)
         dtype = f"{self._expression(same)}.dtype" if same is not None else str(value.dtype)
         device = f"{self._expression(source)}.device"
-        return f"torch.{function}({host(tuple(value.shape))}{fill}, device={device}, dtype={dtype})"
+        shapes = self._shapes(written)
+        runs = [run_in(size, shapes) for size in value.shape]
+        shape = shape_text(
+            [
+                size if run is None else Size(int(size), run.text, factors=(run,))
+                for size, run in zip(value.shape, runs, strict=True)
+            ]
+        )
+        return f"torch.{function}({shape}{fill}, device={device}, dtype={dtype})"
 
     def _call(self, values: list[Value]) -> None:
         """A call that stays torch's."""
@@ -271,7 +326,9 @@ class _Writer:
         if id(value) in self.names:
             return self.names[id(value)]
         if value.op == "reshape":
-            return f"{self._expression(value.inputs[0])}.view({', '.join(map(host, value.shape)) or '()'})"
+            shape = shape_text(value.shape)
+            shape = shape.removeprefix("(").removesuffix(")").removesuffix(",") if len(value.shape) else "()"
+            return f"{self._expression(value.inputs[0])}.view({shape})"
         if value.op == "expand":
             return self._expression(value.inputs[0])
         raise Unreadable(f"{value.op} that no kernel stored")
@@ -285,19 +342,10 @@ class _Writer:
         """The lines with the sizes that they name, each before the first line that needs it."""
         result: list[str] = []
         known = set[str]()
-        shapes = {str(size): leaf for leaf in self.graph.inputs for size in leaf.shape}
-        used = {word for line in (*lines, *self.graph.names.definitions.values()) for word in _words(line)}
 
         def need(line: str) -> None:
             for word in _words(line):
-                if word in known:
-                    continue
-                if word in shapes:
-                    leaf = shapes[word]
-                    known.update(map(str, leaf.shape))
-                    names = [str(size) if str(size) in used else "_" for size in leaf.shape]
-                    result.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {leaf.text}.shape")
-                elif word in self.graph.names.definitions:
+                if word not in known and word in self.graph.names.definitions:
                     known.add(word)
                     text = self._with_keys(self.graph.names.definitions[word])
                     need(text)
@@ -306,7 +354,24 @@ class _Writer:
         for line in lines:
             need(line)
             result.append(line)
+        for leaf in self.graph.inputs:
+            result = self._with_named_dimensions(leaf, result)
         return result
+
+    def _with_named_dimensions(self, leaf: Value, lines: list[str]) -> list[str]:
+        """The lines with names for an input's dimensions, where they need several one by one."""
+        names = (
+            AXES.get(leaf.rank, ()) if any(region.kind in _SPATIAL for region in self.plan.regions) else ()
+        )
+        texts = {host(size): name for size, name in zip(leaf.shape, names, strict=False)}
+        pattern = re.compile("|".join(rf"(?<![.\w]){re.escape(text)}" for text in texts) or "(?!)")
+        places = [index for index, line in enumerate(lines) if pattern.search(line)]
+        used = {match for index in places for match in pattern.findall(lines[index])}
+        if len(used) < _MANY_DIMENSIONS or any(name in self.taken for name in names):
+            return lines
+        self.taken |= set(names)
+        named = [pattern.sub(lambda match: texts[match[0]], line) for line in lines]
+        return [*named[: places[0]], f"{', '.join(names)} = {leaf.text}.shape", *named[places[0] :]]
 
     # --- text
 
@@ -328,19 +393,45 @@ class _Writer:
         return "\n".join(lines) + f"\n\n\n{kernels}\n\n{rest}\n"
 
     def _thinking(self) -> str:
-        steps = list(dict.fromkeys(self.graph.steps))
+        made = _input_texts(self.problem.source)
+        text = [
+            f"{leaf.text}: {made[leaf.text] + ' is ' if leaf.text in made else ''}"
+            f"{tuple(map(int, leaf.shape))} {str(leaf.dtype).removeprefix('torch.')}"
+            for leaf in self.graph.inputs
+        ]
         calls = sorted({value.base for value in self.plan.values if value.op == "call"})
         number = len(self.written)
-        text = [f"The module computes {', '.join(steps)}."]
-        text.append(
-            "One kernel does it all."
-            if number == 1 and not calls
-            else f"{number} kernel{'s' * (number > 1)}."
-        )
-        text += [f"{kernel.name}: {kernel.plan}" for kernel in self.written]
+        kernels = "one kernel" if number == 1 and not calls else f"{number} kernel{'s' * (number > 1)}"
+        text.append(f"{', '.join(dict.fromkeys(self.graph.steps))}: {kernels}.")
+        for kernel in self.written:
+            totals = ", ".join(self.totals.get(kernel.name, ()))
+            fused = f" Fuses {', '.join(kernel.fused)}." if len(kernel.fused) > 1 else ""
+            text.append(f"{kernel.name}: {totals}{'.' * bool(totals)}{fused} {kernel.plan}")
         if calls:
             text.append(f"PyTorch keeps {', '.join(calls)}.")
         return "\n".join(text)
+
+
+def _input_texts(source: str) -> dict[str, str]:
+    """Expressions by which `get_inputs` makes the inputs, by the names that `forward` gives them."""
+    tree = ast.parse(source)
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    body = functions["get_inputs"].body
+    assigned = {
+        target.id: node.value
+        for node in body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    last = body[-1].value if isinstance(body[-1], ast.Return) else None
+    made = last.elts if isinstance(last, ast.List | ast.Tuple) else []
+    names = [argument.arg for argument in _arguments(forward_of(tree))[1:]]
+    texts = {
+        name: ast.unparse(assigned.get(node.id, node) if isinstance(node, ast.Name) else node)
+        for name, node in zip(names, made, strict=False)
+    }
+    return {name: text for name, text in texts.items() if len(text) <= _LONGEST_INPUT}
 
 
 def _words(line: str) -> list[str]:

@@ -14,7 +14,7 @@ import torch
 from kernel_core.generator.index import letters
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators.pointwise import pointwise
-from kernel_core.generator.sizes import bind, host, is_named, is_one, product
+from kernel_core.generator.sizes import bind, host, is_named, is_one, product, unify
 
 Operand = Any
 """A value or a number."""
@@ -30,6 +30,8 @@ def broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
             at = axis - (rank - len(shape))
             if at >= 0 and (is_one(chosen) or (int(chosen) == 1 and int(shape[at]) > 1)):
                 chosen = shape[at]
+            elif at >= 0 and int(chosen) == int(shape[at]) > 1:
+                unify(chosen, shape[at])
         result.append(chosen)
     return tuple(result)
 
@@ -116,7 +118,7 @@ def reshape(x: Value, shape: Sequence[int]) -> Value:
         at = [int(size) for size in sizes].index(-1)
         rest = sizes[:at] + sizes[at + 1 :]
         sizes[at] = _quotient(x.shape, rest)
-    sizes = [bind(size, letters(len(sizes))[axis]) for axis, size in enumerate(sizes)]
+    sizes = [bind(size, f"size{axis}") for axis, size in enumerate(sizes)]
     if len(sizes) == x.rank and all(int(a) == int(b) for a, b in zip(sizes, x.shape, strict=True)):
         return x
     return make("reshape", (x,), sizes, x.dtype)

@@ -132,10 +132,9 @@ class _Run(TorchDispatchMode):
         text = alone or re.sub(
             r"\b[a-z]+\d+\b", lambda m: f"({self._texts[m[0]]})" if m[0] in self._texts else m[0], text
         )
-        binds = {} if alone and re.fullmatch(r"[\w.\[\]]+", alone) else {"binds": _LOOSE}
-        return (
-            Size(plain, text, **binds) if isinstance(number, torch.SymInt) else Number(plain, text, **binds)
-        )
+        kind = Size if isinstance(number, torch.SymInt) else Number
+        is_atom = alone is not None and re.fullmatch(r"[\w.\[\]]+", alone)
+        return kind(plain, text) if is_atom else kind(plain, text, _LOOSE)
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -122,6 +122,19 @@ LETTERS = {
 }  # fmt: skip
 
 
+AXES = {
+    3: ("batch", "channels", "length"),
+    4: ("batch", "channels", "height", "width"),
+    5: ("batch", "channels", "depth", "height", "width"),
+}
+"""Names that the host has for dimensions of an image where it needs them one by one, by rank."""
+
+
+def image_letters(rank: int) -> tuple[str, ...]:
+    """Names of the axes of a batch of images, in a kernel."""
+    return ("B", "C", *("D", "H", "W")[5 - rank :]) if rank > 3 else ("B", "C", "L")
+
+
 def letters(rank: int) -> tuple[str, ...]:
     """Names of a shape's axes."""
     return LETTERS.get(rank) or tuple(f"D{k}" for k in range(rank))

@@ -64,17 +64,27 @@ class Kernel:
         """Loaded tensors by the names of their pointers."""
         self.numbers: dict[str, str] = {}
         """Host texts by the names of arguments that are numbers."""
+        self.sizes: dict[str, Size] = {}
+        """Sizes by the names of arguments that are sizes."""
+        self.totals: dict[str, bool] = {}
+        """Arguments that the host computes under the same names; True for numbers of rows or elements."""
+        self._arguments: dict[str, str] = {}
         self.uses: dict[int, int] = {}
         """Number of values in the kernel that read a value."""
         self._inside = is_inside
         self._name_of = name_of
         self._taken = {"tl", "mask", "triton", "libdevice", "torch"}
+        self._used: set[str] = set()
+        """All names that were ever taken."""
         self._body: list[Any] = []
         self._scopes: list[tuple[list[Any], list[Any]]] = [(self._body, self._body)]
         self._memo: list[dict[Any, str]] = [{}]
         self._in_loops: list[list[str]] = [[]]
         self._letters: dict[str, str] = {}
         self._guards: list[Text] = []
+        self._masks: dict[frozenset[str], str] = {}
+        self.fused: dict[str, None] = {}
+        """Names of the pointwise operators in the kernel, in their order."""
         self.done: dict[int, tuple[str, frozenset[Group], tuple[Index, ...] | None]] = {}
         """Values that a schedule made itself, such as sums and products, with the index where they stand."""
 
@@ -89,9 +99,15 @@ class Kernel:
         while result in self._taken:
             result, number = f"{name}{number}", number + 1
         self._taken.add(result)
+        self._used.add(result)
         if 0 < depth <= self.depth:
             self._in_loops[depth].append(result)
         return result
+
+    def _argument(self, wanted: str) -> str:
+        """A name for an argument, which no line has, not even in a loop that is closed."""
+        self._taken |= self._used
+        return self.fresh(wanted)
 
     def size(self, size: Any, name: str = "") -> str:
         """A number in the kernel: a literal, or an argument."""
@@ -100,22 +116,33 @@ class Kernel:
         if not isinstance(size, Size | Number):
             return host(size)
         text = canonical(size)
-        for known, its in self.numbers.items():
-            if its == text:
-                return known
-        last = re.findall(r"[A-Za-z_]\w*", text)
+        if text in self._arguments:
+            return self._arguments[text]
+        words = [
+            word for word in re.findall(r"[A-Za-z_]\w*(?![\w.])", text) if word not in ("shape", "numel")
+        ]
         plain = text if _IDENTIFIER.fullmatch(text) else ""
-        argument = self.fresh(plain or name or (last[-1] if last and last[-1] != "shape" else "size"))
-        self.numbers[argument] = text
+        named = name or self._letters.get(text, "") or plain
+        if ".shape" in text or ".numel" in text:
+            words = ["size" if isinstance(size, Size) else "scale"]
+        argument = self._argument(named or (words[-1] if words else "scale"))
+        self.numbers[argument], self._arguments[text] = text, argument
+        if isinstance(size, Size):
+            self.sizes[argument] = size
         return argument
 
-    def named_size(self, size: int, name: str) -> str:
-        """A size as an argument of this name, whatever the host calls it; a literal stays."""
+    def total(self, size: int, name: str, is_flat: bool = False, is_argument: bool = True) -> str:
+        """Number of elements, rows or columns: the host has it under the name of the argument.
+
+        `is_flat` is for rows and elements; a number that is no argument is for the grid alone.
+        """
         text = canonical(size)
-        if not isinstance(size, Size) or text in self.numbers.values():
+        if not isinstance(size, Size) or text in self._arguments:
             return self.size(size)
-        argument = self.fresh(name)
-        self.numbers[argument] = text
+        argument = self._argument(name)
+        self.sizes[argument], self.totals[argument] = size, is_flat
+        if is_argument:
+            self.numbers[argument], self._arguments[text] = text, argument
         return argument
 
     def pointer(self, value: Value) -> str:
@@ -192,7 +219,7 @@ class Kernel:
         return self.size(index), _ATOM
 
     def _named(self, size: int) -> str:
-        return self.size(size, self._letters.get(host(size), ""))
+        return self.size(size, self._letters.get(canonical(size), ""))
 
     def name_sizes(self, groups: Sequence[Group]) -> None:
         """Let the sizes of groups have the letters of their axes."""
@@ -202,7 +229,12 @@ class Kernel:
             for first in range(len(group.sizes)):
                 for last in range(first, len(group.sizes)):
                     size = product(group.sizes[first : last + 1])
-                    self._letters.setdefault(host(size), "".join(group.letters[first : last + 1]))
+                    self._letters.setdefault(canonical(size), "".join(group.letters[first : last + 1]))
+
+    def name_axes(self, shape: Sequence[int], names: Sequence[str]) -> None:
+        """Let the sizes of a tensor have these names where they have none."""
+        for size, letter in zip(shape, names, strict=True):
+            self._letters.setdefault(canonical(size), letter)
 
     def _digit(self, digit: Digit) -> str:
         group, last = digit.group, len(digit.group.sizes) - 1
@@ -250,9 +282,15 @@ class Kernel:
         for guard in self._guards:
             groups += [group for group in sorted(guard.groups, key=lambda g: g.name) if group not in groups]
         parts = list(dict.fromkeys([group.mask for group in groups if group.mask] + guards))
-        if len(parts) == 1:
-            return parts[0]
-        return " & ".join(part if _IDENTIFIER.fullmatch(part) else f"({part})" for part in parts)
+        for named, name in self._masks.items():
+            if named <= set(parts):
+                parts = [name, *(part for part in parts if part not in named)]
+        return _all_of(parts)
+
+    def joined_mask(self, parts: Sequence[str], name: str) -> str:
+        """Text of several conditions; a line of the schedule gives it a name that later masks use."""
+        self._masks[frozenset(parts)] = name
+        return _all_of(parts)
 
     # --- values
 
@@ -288,8 +326,7 @@ class Kernel:
             value.shape,
         )
         depth = self._depth([offset])
-        for size, letter in zip(value.shape, letters(value.rank), strict=True):
-            self._letters.setdefault(host(size), letter)
+        self.name_axes(value.shape, letters(value.rank))
 
         def make() -> str:
             pointer, mask = self.pointer(value), self.mask([offset])
@@ -320,6 +357,7 @@ class Kernel:
 
     def _point(self, value: Value, coords: Sequence[Index]) -> str:
         entry, compute = value.entry, value.compute
+        self.fused.setdefault(entry.name.strip("_"))
         texts: dict[str, str] = {}
         for name, given in zip(entry.parameters, value.inputs, strict=True):
             text = self.operand(given, value.shape, coords)
@@ -575,6 +613,12 @@ def _digits(index: Digit, sizes: Sequence[int]) -> list[Index] | None:
     while axis <= index.last and is_one(index.group.sizes[axis]):
         axis += 1
     return result if axis == index.last + 1 else None
+
+
+def _all_of(conditions: Sequence[str]) -> str:
+    if len(conditions) == 1:
+        return conditions[0]
+    return " & ".join(part if _IDENTIFIER.fullmatch(part) else f"({part})" for part in conditions)
 
 
 def _result_name(value: Value) -> str:

@@ -25,11 +25,20 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_flatten, tree_map
 
 from kernel_core.generator.decompose import FAULTS, decomposed, paired
-from kernel_core.generator.index import letters
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators import BUILDERS, pointwise
 from kernel_core.generator.operators.indexing import assign
-from kernel_core.generator.sizes import NAMES, Names, Number, Shape, Size, host, root, without_text
+from kernel_core.generator.sizes import (
+    NAMES,
+    Names,
+    Number,
+    Shape,
+    Size,
+    dimensions,
+    host,
+    root,
+    without_text,
+)  # fmt: skip
 from kernel_core.records import Problem
 
 OPAQUE = (nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.TransformerEncoderLayer)
@@ -256,13 +265,9 @@ class _Recorder(TorchFunctionMode):
         if id(tensor) in self._values:
             return self._values[id(tensor)][1]
         if text.startswith("self."):
-            shape = [Size(n, f"{text}.shape[{axis}]") if n != 1 else 1 for axis, n in enumerate(tensor.shape)]
+            shape = [size if size != 1 else 1 for size in dimensions(text, tensor.shape)]
         else:
-            names = NAMES.get()
-            shape = [
-                Size(n, names.fresh(letter))
-                for n, letter in zip(tensor.shape, letters(tensor.dim()), strict=True)
-            ]
+            shape = dimensions(text, tensor.shape)
         value = make("leaf", (), shape, tensor.dtype, text=text)
         self._values[id(tensor)] = (tensor, value)
         return value
@@ -422,7 +427,7 @@ def _leaves(result: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int
 def _with_sizes(value: Value) -> Value:
     """A result of torch's with sizes that say where it stands; the name comes when the text is written."""
     key = f"<{next(_KEYS)}>"
-    shape = tuple(Size(size, f"{key}.shape[{axis}]") for axis, size in enumerate(value.shape))
+    shape = tuple(dimensions(key, value.shape))
     return Value(value.op, value.inputs, shape, value.dtype, {**value.attributes, "key": key})
 
 

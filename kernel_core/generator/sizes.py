@@ -7,8 +7,9 @@ Python's own arithmetic writes the expression, and the kernel that is generated 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 _ATOM, _PRODUCT, _SUM = 3, 2, 1
@@ -62,12 +63,55 @@ class _Expression:
         return _joined(other, "/", self)
 
 
+@dataclass(frozen=True, order=True)
+class Run:
+    """Neighbouring dimensions of a tensor; their product is a factor of a size."""
+
+    tensor: str
+    rank: int
+    first: int
+    last: int
+
+    @property
+    def text(self) -> str:
+        """Host text of the product, which names no dimension outside the run."""
+        if self.first == self.last:
+            return f"{self.tensor}.shape[{-1 if self.last == self.rank - 1 else self.first}]"
+        if self.last == self.rank - 1:
+            return f"{self.tensor}{f'.shape[{self.first}:]' if self.first else ''}.numel()"
+        if not self.first and self.last == self.rank - 2:
+            return f"{self.tensor}.numel() // {self.tensor}.shape[-1]"
+        return f"{self.tensor}.shape[{self.first or ''}:{self.last + 1}].numel()"
+
+    @property
+    def flat_text(self) -> str:
+        """Host text that holds for a tensor of any rank: all elements, or all but the last dimension."""
+        if self.first == 0 and self.last == self.rank - 1:
+            return f"{self.tensor}.numel()"
+        if self.first == 0 and self.last == self.rank - 2:
+            return f"{self.tensor}.numel() // {self.tensor}.shape[-1]"
+        return self.text
+
+
+Factor = Any
+"""A `Run`, a number, or a size that is no product of those."""
+
+
 class Size(_Expression, int):
     """A whole number with its host expression."""
 
-    def __new__(cls, value: int, text: str, binds: int = _ATOM) -> Size:
+    factors: tuple[Factor, ...]
+    """Sizes whose product it is."""
+    offset: tuple[Any, int]
+    """A size and the literal that is added to it."""
+
+    def __new__(
+        cls, value: int, text: str, binds: int = _ATOM, factors: tuple[Factor, ...] | None = None
+    ) -> Size:
         self = int.__new__(cls, value)
         self.text, self.binds = text, binds
+        self.factors = (self,) if factors is None else factors
+        self.offset = (self, 0)
         return self
 
     def __pow__(self, other: Any, modulus: Any = None) -> Any:
@@ -96,8 +140,8 @@ class Names:
         self.definitions: dict[str, str] = {}
         """Expressions by name, each made of names before it."""
         self.taken: set[str] = set()
-        self.equal: dict[str, str] = {}
-        """Expressions of sizes that an operator needs to be equal, such as K of both factors."""
+        self.equal: dict[str, Size] = {}
+        """Sizes that an operator needs to be equal to others, such as K of both factors, by their texts."""
 
     def fresh(self, wanted: str) -> str:
         """A name that nothing has yet."""
@@ -109,7 +153,7 @@ class Names:
 
     def bind(self, size: int, wanted: str) -> int:
         """The size under a name of its own; names and literals stay."""
-        if not isinstance(size, Size) or size.binds == _ATOM:
+        if not isinstance(size, Size) or size.binds == _ATOM or run_of(size) is not None:
             return size
         for name, text in self.definitions.items():
             if text == size.text:
@@ -132,15 +176,24 @@ def bind(size: int, wanted: str) -> int:
 def unify(size: int, other: int) -> None:
     """Say that two sizes are equal for every input that the module takes."""
     names = NAMES.get(None)
-    if names is not None and is_named(size) and is_named(other) and canonical(size) != canonical(other):
-        names.equal[canonical(other)] = canonical(size)
+    if names is None or not isinstance(size, Size) or not isinstance(other, Size):
+        return
+    if canonical(size) != canonical(other):
+        names.equal[canonical(other)] = size
 
 
 def canonical(size: Any) -> str:
     """Host text of a size, the same for sizes that are equal."""
     names, text = NAMES.get(None), host(size)
-    while names is not None and text in names.equal:
-        text = names.equal[text]
+    if names is None or not isinstance(size, Size):
+        return text
+    if text in names.equal:
+        return canonical(names.equal[text])
+    if len(size.factors) == 1 and size.factors[0] is size:
+        return text
+    parts = [_as_size(factor) for factor in _single_dimensions(size)]
+    if len(parts) > 1 and any(host(part) in names.equal for part in parts):
+        return canonical(product(names.equal.get(host(part), part) for part in parts))
     return text
 
 
@@ -158,6 +211,59 @@ def host(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(host, value))}]"
     return str(value) if not isinstance(value, str) else repr(value)
+
+
+def dimensions(tensor: str, shape: Sequence[int]) -> list[int]:
+    """Sizes of a tensor that the host calls `tensor`."""
+    runs = [Run(tensor, len(shape), axis, axis) for axis in range(len(shape))]
+    return [Size(size, run.text, factors=(run,)) for size, run in zip(shape, runs, strict=True)]
+
+
+def run_of(size: Any) -> Run | None:
+    """Dimensions of one tensor whose product a size is; None for any other size."""
+    factors = size.factors if isinstance(size, Size) else ()
+    return factors[0] if len(factors) == 1 and isinstance(factors[0], Run) else None
+
+
+def run_in(size: int, tensors: Iterable[tuple[str, Sequence[int]]]) -> Run | None:
+    """Dimensions of the first of some tensors whose product a size is; tensors are names with shapes."""
+    text = canonical(size)
+    for name, shape in tensors if isinstance(size, Size) else ():
+        rank = len(shape)
+        for length in range(1, rank + 1):
+            for first in range(rank - length + 1):
+                if canonical(product(shape[first : first + length])) == text:
+                    return Run(name, rank, first, first + length - 1)
+    return None
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """Host text of a shape; neighbouring dimensions of one tensor are a slice of its shape."""
+    parts: list[str] = []
+    axis = 0
+    while axis < len(shape):
+        run, end = _dimension(shape[axis]), axis + 1
+        while run is not None and end < len(shape):
+            following = _dimension(shape[end])
+            if following is None or following.tensor != run.tensor or following.first != run.last + 1:
+                break
+            run, end = Run(run.tensor, run.rank, run.first, following.last), end + 1
+        if run is None or (end == axis + 1 and (run.rank, run.first, axis) != (2, 0, 0)):
+            parts.append(host(shape[axis]))
+        elif run.first == 0 and run.last == run.rank - 1:
+            parts.append(f"*{run.tensor}.shape")
+        else:
+            last = {run.rank - 1: "", run.rank - 2: "-1"}.get(run.last, str(run.last + 1))
+            parts.append(f"*{run.tensor}.shape[{run.first or ''}:{last}]")
+        axis = end
+    if len(parts) == 1 and parts[0].startswith("*"):
+        return parts[0][1:]
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def _dimension(size: int) -> Run | None:
+    run = run_of(size)
+    return run if run is not None and run.first == run.last else None
 
 
 def product(sizes: Iterable[int]) -> int:
@@ -201,8 +307,14 @@ def _joined(left: Any, sign: str, right: Any) -> Any:
         return left
     if sign in "+*" and not is_named(left) and left == neutral and is_whole:
         return right
-    if sign == "//" and is_named(left) and is_named(right) and host(left) == host(right):
-        return 1
+    if isinstance(left, int) and isinstance(right, int):
+        if sign == "*":
+            return _multiplied([*_factors(left), *_factors(right)], int(left) * int(right))
+        if sign == "//" and (rest := _cancelled(left, right)) is not None:
+            return _multiplied(rest, int(left) // int(right))
+        if sign in "+-" and isinstance(left, Size) and not is_named(right):
+            base, before = left.offset
+            return _shifted(base, before + (right if sign == "+" else -right))
     binds = _SUM if sign in "+-" else _PRODUCT
     text = f"{_wrapped(left, binds)} {sign} {_wrapped(right, binds + (sign not in '+*'))}"
     a = int(left) if isinstance(left, int) else float(left)
@@ -212,6 +324,86 @@ def _joined(left: Any, sign: str, right: Any) -> Any:
         "//": lambda: a // b, "%": lambda: a % b, "/": lambda: a / b,
     }[sign]()  # fmt: skip
     return Size(value, text, binds) if isinstance(value, int) else Number(value, text, binds)
+
+
+def _shifted(size: Size, by: int) -> Size:
+    """A size with a literal added, which joins the literal that was added before."""
+    if by == 0:
+        return size
+    shifted = Size(int(size) + by, f"{_wrapped(size, _SUM)} {'-' if by < 0 else '+'} {abs(by)}", _SUM)
+    shifted.offset = (size, by)
+    return shifted
+
+
+def _factors(size: int) -> tuple[Factor, ...]:
+    return size.factors if isinstance(size, Size) else (size,)
+
+
+def _multiplied(factors: Sequence[Factor], value: int) -> int:
+    """A product whose neighbouring dimensions of one tensor are one factor."""
+    merged: list[Factor] = []
+    for factor in factors:
+        if isinstance(factor, Run):
+            own = [other for other in merged if isinstance(other, Run) and other.tensor == factor.tensor]
+            at = merged.index(own[0]) if own else len(merged)
+            merged = [other for other in merged if other not in own]
+            merged[at:at] = _neighbours_joined([*own, factor])
+        elif not (type(factor) is int and factor == 1):
+            merged.append(factor)
+    if not merged:
+        return 1
+    texts = [
+        (f"({text})" if "//" in text and place else text)
+        if isinstance(factor, Run)
+        else _wrapped(factor, _PRODUCT)
+        for place, factor in enumerate(merged)
+        for text in [factor.text if isinstance(factor, Run) else ""]
+    ]
+    if len(merged) == 1:
+        only = merged[0]
+        if not isinstance(only, Run):
+            return int(only) if not isinstance(only, Size) else only
+        return Size(value, only.text, _PRODUCT if "//" in only.text else _ATOM, (only,))
+    return Size(value, " * ".join(texts), _PRODUCT, tuple(merged))
+
+
+def _neighbours_joined(runs: Sequence[Run]) -> list[Run]:
+    result: list[Run] = []
+    for run in sorted(runs):
+        if result and result[-1].last + 1 == run.first:
+            run = Run(run.tensor, run.rank, result.pop().first, run.last)
+        result.append(run)
+    return result
+
+
+def _single_dimensions(size: int) -> list[Factor]:
+    return [
+        part
+        for factor in _factors(size)
+        for part in (
+            [Run(factor.tensor, factor.rank, axis, axis) for axis in range(factor.first, factor.last + 1)]
+            if isinstance(factor, Run)
+            else [factor]
+        )
+    ]
+
+
+def _as_size(factor: Factor) -> int:
+    binds = _PRODUCT if isinstance(factor, Run) and "//" in factor.text else _ATOM
+    return Size(1, factor.text, binds, (factor,)) if isinstance(factor, Run) else factor
+
+
+def _cancelled(size: int, by: int) -> list[Factor] | None:
+    """Factors of `size` without those of `by`; None where `by` has another one."""
+    left = _single_dimensions(size)
+    for factor in _single_dimensions(by):
+        match = [
+            k for k, other in enumerate(left) if type(other) is type(factor) and str(other) == str(factor)
+        ]
+        if not match or not is_named(by):
+            return None
+        left.pop(match[0])
+    return left
 
 
 def _wrapped(value: Any, least: int) -> str:

@@ -24,12 +24,12 @@ from kernel_core.generator.build import (
     sub,
     unsqueeze,
 )  # fmt: skip
-from kernel_core.generator.index import letters
+from kernel_core.generator.index import AXES
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators.layout import _transpose, gather_rows
 from kernel_core.generator.operators.pointwise import operator
 from kernel_core.generator.operators.reductions import softmax
-from kernel_core.generator.sizes import Size, bind, ceil_div, host, product, root, unify
+from kernel_core.generator.sizes import Size, bind, ceil_div, host, is_named, product, root, unify
 
 
 def dot(a: Value, b: Value) -> Value:
@@ -203,7 +203,7 @@ def _convolution(rank: int) -> Any:
             _out(size, k, s, p, d)
             for size, k, s, p, d in zip(input.shape[2:], weight.shape[2:], steps, edges, spread, strict=True)
         ]
-        space = [bind(size, f"O{letter}") for size, letter in zip(space, letters(rank + 2)[2:], strict=True)]
+        space = [bind(size, f"out_{name}") for size, name in zip(space, AXES[rank + 2][2:], strict=True)]
         value = make(
             "conv", (input, weight), [input.shape[0], weight.shape[0], *space], input.dtype,
             stride=steps, padding=edges, dilation=spread, groups=groups, transposed=False,
@@ -214,8 +214,11 @@ def _convolution(rank: int) -> Any:
 
 
 def _out(size: Any, k: Any, s: Any, p: Any, d: Any) -> Any:
+    is_dense = int(s) == 1 and not is_named(s)
+    if int(d) == 1 and not is_named(d):
+        return size + 2 * p - k + 1 if is_dense else (size + 2 * p - k) // s + 1
     span = size + 2 * p - d * (k - 1)
-    return span if int(s) == 1 and not hasattr(s, "text") else (span - 1) // s + 1
+    return span if is_dense else (span - 1) // s + 1
 
 
 def _out_with_partial(size: Any, k: Any, s: Any, p: Any, d: Any) -> Any:
@@ -256,12 +259,12 @@ def _transposed(rank: int) -> Any:
             _each(given, rank) for given in (stride, padding, dilation, output_padding)
         )
         space = [
-            (size - 1) * s - 2 * p + d * (k - 1) + o + 1
+            (size - 1) * s - 2 * p + (k if int(d) == 1 and not is_named(d) else d * (k - 1) + 1) + o
             for size, k, s, p, d, o in zip(
                 input.shape[2:], weight.shape[2:], steps, edges, spread, extra, strict=True
             )
         ]
-        space = [bind(size, f"O{letter}") for size, letter in zip(space, letters(rank + 2)[2:], strict=True)]
+        space = [bind(size, f"out_{name}") for size, name in zip(space, AXES[rank + 2][2:], strict=True)]
         out = bind(weight.shape[1] * groups, "OC")
         value = make(
             "conv", (input, weight), [input.shape[0], out, *space], input.dtype,
@@ -289,7 +292,7 @@ def _pool(kind: str, rank: int) -> Any:
             _out_with_partial(size, k, s, p, d) if is_partial else _out(size, k, s, p, d)
             for size, k, s, p, d in zip(input.shape[lead:], kernel, steps, edges, spread, strict=True)
         ]
-        space = [bind(size, f"O{letter}") for size, letter in zip(space, letters(rank + 2)[2:], strict=True)]
+        space = [bind(size, f"out_{name}") for size, name in zip(space, AXES[rank + 2][2:], strict=True)]
         counts = how.get("count_include_pad", True) or all(int(p) == 0 for p in edges)
         shape = [*input.shape[:lead], *space]
         form = {

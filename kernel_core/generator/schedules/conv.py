@@ -6,12 +6,12 @@ and offsets of the weight. No patch is written to memory.
 
 from __future__ import annotations
 
-from kernel_core.generator.index import Group, Index, Text, groups_of, is_zero, join, letters
+from kernel_core.generator.index import Group, Index, Text, groups_of, image_letters, is_zero, join
 from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.schedules.gemm import Tile
 from kernel_core.generator.schedules.written import Context, Written, store_outputs
-from kernel_core.generator.sizes import Size, bind, host, product
+from kernel_core.generator.sizes import Size, product
 
 FEW = 16
 """Output channels of a group below which tiles of a product would be empty."""
@@ -23,11 +23,13 @@ def write(context: Context) -> Written:
     anchor = context.region.anchor
     x, weight = anchor.inputs
     groups = anchor.groups
-    out, own_in = anchor.shape[1] // groups, x.shape[1] // groups
+    own_in = x.shape[1] // groups if anchor.transposed else weight.shape[1]
+    out = anchor.shape[1] // groups
     if int(groups) > 1 and int(out) < FEW:
         return _direct(context, out, own_in)
     space, offsets = tuple(anchor.shape[2:]), tuple(weight.shape[2:])
-    names, kernel_names = letters(anchor.rank), tuple(f"K{letter}" for letter in letters(anchor.rank)[2:])
+    names = image_letters(anchor.rank)
+    kernel_names = tuple(f"K{letter}" for letter in names[2:])
     many = int(groups) > 1 or isinstance(groups, Size)
     tile = Tile(
         context,
@@ -40,6 +42,7 @@ def write(context: Context) -> Written:
         (own_in, *offsets),
         ("C", *kernel_names),
     )
+    tile.kernel.name_axes(x.shape, names)
     kernel, z = tile.kernel, tile.batch.digit(0) if many else 0
     places = [tile.m.digit(1 + axis) for axis in range(len(space))]
     out_channel = join(z, out, tile.n.digit(0))
@@ -59,8 +62,8 @@ def write(context: Context) -> Written:
 
     own: list[Index] = [tile.m.digit(0), out_channel, *places]
     plan = (
-        "An implicit matrix product: a program owns a tile of output places and channels, and K walks over "
-        "input channels and offsets."
+        "Implicit GEMM: rows are output positions, columns are output channels, "
+        "K covers input channels and kernel offsets."
     )
     return tile.finish(left, right, own, plan)
 
@@ -74,7 +77,7 @@ def _loaded(
         stride, padding, dilation = anchor.stride[axis], anchor.padding[axis], anchor.dilation[axis]
         groups = groups_of(place) | groups_of(offset)
         at, step = kernel.index(place)[0], kernel.index(offset)[0]
-        size = kernel.size(x.shape[2 + axis])
+        size = kernel.size(x.shape[2 + axis], image_letters(anchor.rank)[2 + axis])
         step = step if _is(dilation, 1) else f"{step} * {kernel.size(dilation)}"
         if is_zero(offset) and _is(stride, 1) and _is(padding, 0):
             coords.append(place)
@@ -110,28 +113,30 @@ def _direct(context: Context, out: int, own_in: int) -> Written:
     """Few channels a group, as in a depthwise convolution: a program sums over the offsets itself."""
     anchor = context.region.anchor
     weight = anchor.inputs[1]
-    group = Group("i", anchor.shape, letters(anchor.rank), mask="mask")
+    axes = image_letters(anchor.rank)
+    group = Group("i", anchor.shape, (*axes[:2], *(f"O{axis}" for axis in axes[2:])), mask="mask")
     kernel = context.kernel([group])
-    total = bind(product(anchor.shape), "count")
+    count = kernel.total(product(anchor.shape), "n_elements", is_flat=True)
     kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
-    kernel.line(f"mask = i < {kernel.size(total, 'count')}")
+    kernel.line(f"mask = i < {count}")
     kernel.fresh("acc")
     kernel.line("acc = tl.zeros((BLOCK,), dtype=tl.float32)")
     coords: list[Index] = [group.digit(axis) for axis in range(anchor.rank)]
     channel = kernel.index(coords[1])[0]
-    names = [f"k{letter.lower()}" for letter in letters(anchor.rank)[2:]]
+    names = [f"k{axis.lower()}" for axis in axes[2:]]
     sizes = [own_in, *weight.shape[2:]]
     loops = [
         Group(name, (size,), (name.upper(),), depth=1)
         for name, size in zip(["ic", *names], sizes, strict=True)
     ]
     kernel.name_sizes([group, *loops])
+    kernel.name_axes(anchor.inputs[0].shape, axes)
     group_index = channel if _is(out, 1) or int(out) == 1 else f"{channel} // {kernel.size(out)}"
     _sum_over(kernel, loops, 0, anchor, weight, coords, group_index, out, own_in)
     kernel.done[id(anchor)] = ("acc", frozenset(), tuple(coords))
     store_outputs(kernel, context.region, anchor, coords)
-    plan = "Few channels meet here, so a program owns a block of outputs and sums over the weight's offsets."
-    return context.finish(kernel, {"BLOCK": str(BLOCK)}, f"(triton.cdiv({host(total)}, {BLOCK}),)", plan)
+    plan = "Each program computes one block of outputs and sums over the kernel offsets."
+    return context.finish(kernel, {"BLOCK": str(BLOCK)}, f"(triton.cdiv({count}, {BLOCK}),)", plan)
 
 
 def _sum_over(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernel_core.generator.index import Group, letters
 from kernel_core.generator.schedules.written import Context, Written, store_at
-from kernel_core.generator.sizes import bind, host, product
+from kernel_core.generator.sizes import product
 
 BLOCK = 1024
 
@@ -16,13 +16,12 @@ def write(context: Context) -> Written:
     kernel = context.kernel([group])
     if value.rank == 0:
         store_at(kernel, value, ([], [], ()))
-        return context.finish(kernel, {}, "(1,)", "One program computes the one element.")
-    total = bind(product(value.shape), "count")
-    count = kernel.size(total, "count")
+        return context.finish(kernel, {}, "(1,)", "One program computes the only element.")
+    count = kernel.total(product(value.shape), "n_elements", is_flat=True)
     kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
     kernel.line(f"mask = i < {count}")
     coords = [group.digit(axis) for axis in range(value.rank)]
     store_at(kernel, value, (list(coords), list(coords), value.shape))
-    grid = f"(triton.cdiv({host(total)}, {BLOCK}),)"
-    plan = "A program takes a block of elements: it loads each operand once and stores the result."
+    grid = f"(triton.cdiv({count}, {BLOCK}),)"
+    plan = "Each program computes one block of elements."
     return context.finish(kernel, {"BLOCK": str(BLOCK)}, grid, plan)

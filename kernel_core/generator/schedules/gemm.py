@@ -8,17 +8,14 @@ from kernel_core.generator.index import Digit, Group, Index, letters
 from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import HALF, Kernel
 from kernel_core.generator.schedules.written import Context, Written, store_outputs
-from kernel_core.generator.sizes import bind, host, is_one, product
+from kernel_core.generator.sizes import is_one, product
 
-CONFIGS = """@triton.autotune(
-    configs=[
-        triton.Config({"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}, num_warps=4, num_stages=3),
-        triton.Config({"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 32}, num_warps=4, num_stages=3),
-        triton.Config({"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32}, num_warps=8, num_stages=3),
-        triton.Config({"BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 64}, num_warps=4, num_stages=4),
-    ],
-    key=[KEY],
-)
+CONFIGS = """CONFIGS = [
+    triton.Config({"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}, num_warps=4, num_stages=3),
+    triton.Config({"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 32}, num_warps=4, num_stages=3),
+    triton.Config({"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32}, num_warps=8, num_stages=3),
+    triton.Config({"BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 64}, num_warps=4, num_stages=4),
+]
 """
 
 
@@ -56,7 +53,7 @@ def write(context: Context) -> Written:
         front = own[:lead] if not folds else [0] * lead
         return tile.kernel.at(b, _aligned([*front, tile.k_of_b.digit(0), tile.n.digit(0)], b))
 
-    plan = "A program owns a tile of the product, walks along K, and applies what follows in registers."
+    plan = "Each program computes one tile of the product, loops over K, and applies the epilogue."
     return tile.finish(left, right, own, plan)
 
 
@@ -88,8 +85,8 @@ class Tile:
         self.k_of_a = Group("k", k, k_names, "[None, :]", depth=1)
         self.k_of_b = Group("k", k, k_names, "[:, None]", depth=1)
         self.kernel: Kernel = context.kernel([self.batch])
-        self.total = {name: bind(product(sizes), name) for name, sizes in (("M", m), ("N", n), ("K", k))}
-        self.size = {name: self.kernel.named_size(size, name) for name, size in self.total.items()}
+        sizes = {"M": product(m), "N": product(n), "K": product(k)}
+        self.size = {name: self.kernel.total(size, name, name == "M") for name, size in sizes.items()}
         for group, name in ((self.m, "M"), (self.n, "N"), (self.k_of_a, "K"), (self.k_of_b, "K")):
             object.__setattr__(group, "mask", f"{group.name}{group.view} < {self.size[name]}")
         self.kernel.name_sizes([self.batch, self.m, self.n, self.k_of_a])
@@ -117,12 +114,14 @@ class Tile:
         kernel.done[id(anchor)] = ("acc", frozenset(), tuple(own))
         store_outputs(kernel, context.region, anchor, own)
         key = ", ".join(f'"{name}"' for name in dict.fromkeys(self.size.values()) if name in kernel.numbers)
-        rows, cols = host(self.total["M"]), host(self.total["N"])
+        rows, cols = self.size["M"], self.size["N"]
         tiles = f'triton.cdiv({rows}, meta["BLOCK_M"]) * triton.cdiv({cols}, meta["BLOCK_N"])'
-        batches = f", {host(product(self.batch.sizes))}" if self.batch.sizes else ","
+        count = kernel.total(product(self.batch.sizes), "n_batches", is_argument=False)
+        batches = f", {count}" if self.batch.sizes else ","
         return context.finish(
             kernel, {}, f"lambda meta: ({tiles}{batches})", plan,
-            decorator=CONFIGS.replace("KEY", key), tuned=("BLOCK_M", "BLOCK_N", "BLOCK_K"),
+            decorator=f"@triton.autotune(configs=CONFIGS, key=[{key}])\n",
+            helpers={"CONFIGS": CONFIGS}, tuned=("BLOCK_M", "BLOCK_N", "BLOCK_K"),
         )  # fmt: skip
 
 

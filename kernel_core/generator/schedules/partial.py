@@ -7,7 +7,7 @@ import torch
 from kernel_core.generator.index import Group, Index, letters
 from kernel_core.generator.schedules.row import MULTIPLY, identity
 from kernel_core.generator.schedules.written import Context, Written, store_at
-from kernel_core.generator.sizes import bind, host, product
+from kernel_core.generator.sizes import host, product
 
 BLOCK = 2048
 
@@ -27,7 +27,7 @@ def write(context: Context) -> Written:
         depth=1,
     )
     kernel = context.kernel([kept, walked])
-    length = kernel.size(bind(product(walked.sizes), "".join(walked.letters)))
+    length = kernel.total(product(walked.sizes), "n_cols")
     has_rows = int(product(kept.sizes)) > 1
     kernel.line("part = tl.program_id(0).to(tl.int64)")
     if has_rows:

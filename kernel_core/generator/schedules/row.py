@@ -15,7 +15,7 @@ import torch
 from kernel_core.generator.index import Group, Index, letters
 from kernel_core.generator.ir import Value, walk
 from kernel_core.generator.schedules.written import Context, Written, places_of, power_of_two, store_at
-from kernel_core.generator.sizes import bind, host, is_one, product
+from kernel_core.generator.sizes import is_one, product
 
 ONE_TILE, SHORT, TILE = 8192, 512, 4096
 """Longest row that is loaded whole; longest of which a program takes several; elements of a tile."""
@@ -39,7 +39,6 @@ class Shape:
     tile: str
     """Python text of the tile's shape."""
     constants: dict[str, str]
-    grid: str
 
     @property
     def keep(self) -> str:
@@ -53,7 +52,7 @@ def shape_of(domain: tuple[int, ...], dims: tuple[int, ...]) -> Shape:
     names = letters(rank)
     axes = [axis for axis in range(rank) if axis not in dims]
     sizes, walked = tuple(domain[axis] for axis in axes), tuple(domain[axis] for axis in dims)
-    results, length = _results(sizes), _length(walked, names, dims)
+    results, length = product(sizes), product(walked)
     is_inner = any(int(domain[axis]) > 1 and axis > max(dims) for axis in axes)
     is_short = not is_inner and int(length) <= SHORT and int(results) > 1
     limit = 64 if is_inner else ONE_TILE
@@ -71,9 +70,7 @@ def shape_of(domain: tuple[int, ...], dims: tuple[int, ...]) -> Shape:
         along, walked, tuple(names[axis] for axis in dims), walked_view if has_tile else "",
         f"{along}{walked_view} < {{}}" if has_tile else "mask", depth,
     )  # fmt: skip
-    block = str(32 if is_inner else TILE) if is_looped else f"triton.next_power_of_2({host(length)})"
-    constants = {"BLOCK": block}
-    grid = f"({host(results)},)"
+    constants = {"BLOCK": str(32 if is_inner else TILE) if is_looped else ""}
     tile = "(BLOCK,)"
     if has_tile:
         other = "COLS" if is_inner else "ROWS"
@@ -81,17 +78,8 @@ def shape_of(domain: tuple[int, ...], dims: tuple[int, ...]) -> Shape:
             64 if is_inner else max(1, min(TILE // power_of_two(int(length)), power_of_two(int(results))))
         )
         constants[other] = str(number)
-        grid = f"(triton.cdiv({host(results)}, {number}),)"
         tile = "(BLOCK, COLS)" if is_inner else "(ROWS, BLOCK)"
-    return Shape(kept, reduced, 0 if is_inner else 1, is_looped, has_tile, tile, constants, grid)
-
-
-def _results(sizes: tuple[int, ...]) -> int:
-    return bind(product(sizes), "num_rows")
-
-
-def _length(sizes: tuple[int, ...], names: tuple[str, ...], dims: tuple[int, ...]) -> int:
-    return bind(product(sizes), "".join(names[axis] for axis in dims))
+    return Shape(kept, reduced, 0 if is_inner else 1, is_looped, has_tile, tile, constants)
 
 
 class Rows:
@@ -101,14 +89,18 @@ class Rows:
         self.context, self.domain, self.dims = context, domain, dims
         shape = shape_of(domain, dims)
         kernel = context.kernel([shape.kept, shape.walked])
-        results, length = _results(shape.kept.sizes), _length(shape.walked.sizes, letters(len(domain)), dims)
-        self.length = kernel.size(length, "".join(shape.walked.letters))
-        masks = {}
-        for group, size in ((shape.kept, results), (shape.walked, length)):
-            if "{}" in group.mask:
-                masks[group.name] = group.mask.format(kernel.size(size, "".join(group.letters)))
-        object.__setattr__(shape.kept, "mask", masks.get(shape.kept.name, shape.kept.mask))
-        object.__setattr__(shape.walked, "mask", masks.get(shape.walked.name, shape.walked.mask))
+        results = product(shape.kept.sizes)
+        self.length = kernel.total(product(shape.walked.sizes), f"n_{shape.walked.name}")
+        object.__setattr__(shape.walked, "mask", shape.walked.mask.format(self.length))
+        if not shape.is_looped:
+            shape.constants["BLOCK"] = f"triton.next_power_of_2({self.length})"
+        name = "n_cols" if shape.kept.name == "cols" else "n_rows"
+        count = kernel.total(results, name, is_flat=True, is_argument=shape.has_tile)
+        self.grid = f"({count},)"
+        if shape.has_tile:
+            object.__setattr__(shape.kept, "mask", shape.kept.mask.format(count))
+            number = next(value for name, value in shape.constants.items() if name != "BLOCK")
+            self.grid = f"(triton.cdiv({count}, {number}),)"
         self.kernel, self.shape = kernel, shape
         if shape.has_tile:
             block = next(name for name in shape.constants if name != "BLOCK")
@@ -123,8 +115,11 @@ class Rows:
     def _range(self, start: str) -> None:
         name = self.shape.walked.name
         self.kernel.line(f"{name} = {start}tl.arange(0, BLOCK)")
-        if not self.shape.has_tile:
-            self.kernel.line(f"mask = {name} < {self.length}")
+        mask = f"{name} < {self.length}"
+        if self.shape.has_tile:
+            parts = (self.shape.kept.mask, self.shape.walked.mask)
+            mask = self.kernel.joined_mask(parts if self.shape.axis else parts[::-1], "mask")
+        self.kernel.line(f"mask = {mask}")
 
     def walk(self) -> Iterator[None]:
         """Blocks of the rows: once where a row fits, else a loop."""
@@ -198,20 +193,19 @@ def write(context: Context) -> Written:
     return context.finish(
         kernel,
         rows.shape.constants,
-        rows.shape.grid,
+        rows.grid,
         _plan(rows, len(set(levels.values())), bool(full)),
         helpers=helpers,
     )
 
 
 def _plan(rows: Rows, passes: int, stores: bool) -> str:
-    what = "several results" if rows.shape.has_tile else "one result"
+    along = "column" if rows.shape.axis == 0 else "row"
+    what = f"a block of {along}s" if rows.shape.has_tile else f"one {along}"
     if not rows.shape.is_looped:
-        return f"A program owns {what}: what is reduced is loaded once and stays in registers."
+        return f"Each program loads {what} once and reduces in registers."
     turns = passes + stores
-    return (
-        f"A program owns {what} and walks along what is reduced in blocks, {turns} time{'s' * (turns > 1)}."
-    )
+    return f"Each program reduces {what} in blocks, {turns} pass{'es' * (turns > 1)}."
 
 
 def _levels(reductions: list[Value], core: dict[int, Value]) -> dict[int, int]:

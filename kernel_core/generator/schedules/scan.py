@@ -67,7 +67,7 @@ def write(context: Context) -> Written:
         store_outputs(kernel, context.region, anchor, coords)
         if rows.shape.is_looped:
             kernel.line(final)
-    plan = "A program owns whole rows, so each is scanned in registers."
+    plan = "Each program scans whole rows in registers."
     if rows.shape.is_looped:
-        plan = "A program walks along its rows in blocks and carries the last running value."
-    return context.finish(kernel, rows.shape.constants, rows.shape.grid, plan, helpers=helpers)
+        plan = "Each program scans its rows in blocks and carries the running value."
+    return context.finish(kernel, rows.shape.constants, rows.grid, plan, helpers=helpers)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kernel_core.generator.index import Group, Index, Text, flatten, groups_of, letters
+from kernel_core.generator.index import Group, Index, Text, flatten, groups_of, image_letters, letters
 from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.schedules.row import identity
 from kernel_core.generator.schedules.written import Context, Written, store_outputs
-from kernel_core.generator.sizes import Size, bind, host, product
+from kernel_core.generator.sizes import Size, product
 
 BLOCK = 256
 
@@ -15,11 +15,14 @@ BLOCK = 256
 def write(context: Context) -> Written:
     """A maximum or sum over sliding windows of any rank."""
     anchor = context.region.anchor
-    group = Group("i", anchor.shape, letters(anchor.rank), mask="mask")
+    lead = anchor.rank - len(anchor.kernel)
+    axes = image_letters(len(anchor.kernel) + 2)[2:]
+    names = (*letters(anchor.rank)[:lead], *(f"O{axis}" for axis in axes))
+    group = Group("i", anchor.shape, names, mask="mask")
     kernel = context.kernel([group])
-    total = bind(product(anchor.shape), "count")
+    count = kernel.total(product(anchor.shape), "n_elements", is_flat=True)
     kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
-    kernel.line(f"mask = i < {kernel.size(total, 'count')}")
+    kernel.line(f"mask = i < {count}")
     x = anchor.inputs[0]
     neutral = identity(anchor.kind, x.dtype)
     kernel.fresh("acc")
@@ -28,17 +31,16 @@ def write(context: Context) -> Written:
     if anchor.kind == "argmax":
         kernel.line(f"{kernel.fresh('place')} = tl.zeros((BLOCK,), dtype=tl.int64)")
     coords: list[Index] = [group.digit(axis) for axis in range(anchor.rank)]
-    for coord in coords:
-        kernel.index(coord)
-    lead = anchor.rank - len(anchor.kernel)
-    names = [f"k{letter.lower()}" for letter in letters(anchor.rank)[lead:]]
-    loops = [Group(name, (size,), (name.upper(),)) for name, size in zip(names, anchor.kernel, strict=True)]
+    loops = [
+        Group(f"k{axis.lower()}", (size,), (f"K{axis}",))
+        for axis, size in zip(axes, anchor.kernel, strict=True)
+    ]
     kernel.name_sizes([group, *loops])
     _walk(kernel, loops, 0, anchor, coords, neutral)
     kernel.done[id(anchor)] = ("place" if anchor.kind == "argmax" else "acc", frozenset(), tuple(coords))
     store_outputs(kernel, context.region, anchor, coords)
-    plan = "A program owns a block of outputs and goes over the places of their windows."
-    return context.finish(kernel, {"BLOCK": str(BLOCK)}, f"(triton.cdiv({host(total)}, {BLOCK}),)", plan)
+    plan = "Each program computes one block of outputs and loops over the window."
+    return context.finish(kernel, {"BLOCK": str(BLOCK)}, f"(triton.cdiv({count}, {BLOCK}),)", plan)
 
 
 def _walk(
@@ -59,8 +61,8 @@ def _walk(
         at = at if _is(stride, 1) else f"{at} * {kernel.size(stride)}"
         step = loop.name if _is(dilation, 1) else f"{loop.name} * {kernel.size(dilation)}"
         text = f"{at} + {step}" if _is(padding, 0) else f"{at} + {step} - {kernel.size(padding)}"
+        size = kernel.size(x.shape[lead + axis], image_letters(len(loops) + 2)[2 + axis])
         if not _is(padding, 0) or anchor.is_partial:
-            size = kernel.size(x.shape[lead + axis])
             conditions += [Text(f"{text} >= 0", groups), Text(f"{text} < {size}", groups)]
         inner[lead + axis] = Text(text, groups, 2)
     with kernel.guarded(*conditions):

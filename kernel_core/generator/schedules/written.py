@@ -20,14 +20,22 @@ class Written:
     name: str
     text: str
     grid: str
-    """Host text of the grid; may name the sizes in `before`."""
-    arguments: list[str | Value]
-    """Tensors as values, numbers as host texts."""
-    constants: list[str]
+    """Host text of the grid; may name the sizes in `totals`."""
+    tensors: dict[str, Value]
+    """By the names of their arguments."""
+    numbers: dict[str, str]
+    """Host texts by the names of their arguments."""
+    constants: dict[str, str]
+    """Host texts of the constexpr arguments that no tuner sets."""
     outputs: list[Value]
     plan: str
     """One sentence: what a program does."""
-    before: list[str] = field(default_factory=list)
+    fused: tuple[str, ...] = ()
+    """Pointwise operators in the kernel."""
+    sizes: dict[str, Size] = field(default_factory=dict)
+    """Sizes among the numbers."""
+    totals: dict[str, bool] = field(default_factory=dict)
+    """Sizes that the host computes before the launch; True for numbers of rows or elements."""
     helpers: dict[str, str] = field(default_factory=dict)
     starts_from: Value | None = None
     """Tensor that the output is a copy of before the launch."""
@@ -59,7 +67,7 @@ class Context:
 
     def finish(
         self, kernel: Kernel, constants: dict[str, str], grid: str, plan: str, *, decorator: str = "",
-        before: Sequence[str] = (), helpers: dict[str, str] | None = None, tuned: Sequence[str] = (),
+        helpers: dict[str, str] | None = None, tuned: Sequence[str] = (),
     ) -> Written:  # fmt: skip
         """The text of the kernel; `constants` are its constexpr parameters with host values."""
         parameters = [
@@ -71,10 +79,9 @@ class Context:
         if len(line) > 100:
             line = f"def {self.name}(\n    " + ",\n    ".join(_packed(parameters)) + ",\n):"
         text = f"{decorator}@triton.jit\n{line}\n    # {plan}\n" + "\n".join(kernel.lines()) + "\n"
-        arguments: list[Any] = [*kernel.pointers.values(), *kernel.numbers.values()]
         return Written(
-            self.name, text, grid, arguments, [f"{key}={value}" for key, value in constants.items()],
-            self.region.outputs, plan, list(before), helpers or {},
+            self.name, text, grid, kernel.pointers, kernel.numbers, constants, self.region.outputs,
+            plan, tuple(kernel.fused), kernel.sizes, kernel.totals, helpers or {},
         )  # fmt: skip
 
 
