@@ -23,7 +23,8 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
     """Corpora in; a trained policy, its scorecards before and after, and verified winners out.
 
     The policy that is evaluated and asked for winners is the one that is trained, whatever the
-    settings of those stages say. A pretrained model is also evaluated before it is taught.
+    settings of those stages say. A pretrained model is also evaluated before it is taught, with one sample
+    a problem.
 
     Args:
         config: Settings of every stage.
@@ -36,7 +37,7 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
         lay_corpus(here, config.ingest, config.index, mode)
         if needs_cold_start(config.train):
             if is_untaught(policy):
-                untaught = asked(config.evaluate, policy, UNTAUGHT)
+                untaught = asked(config.evaluate.with_one_sample, policy, UNTAUGHT)
                 made = {"index": here.store.child("index")}
                 route(evaluate, mode, made, config=untaught, name=UNTAUGHT_CARD, **where)
             route(cold_start, mode, foundations(here, config.train), config=config.train, **where)

@@ -21,7 +21,7 @@ LAYERS_GYM = GymConfig(deadline_s=8.0)
 
 @retried_task("build snapshot", "ingest")
 def build_snapshot(config: IngestConfig, run: Run, store: Store) -> Manifest:
-    """Sources into a sealed snapshot; answers of a source `layers:FOLDER` are judged on this host's CPU."""
+    """Sources into a sealed snapshot; answers of a source `problems:FOLDER` are judged on this host's CPU."""
     from kernel_core.corpus.snapshot import build_snapshot
 
     with StageProgress(run.name, "ingest") as progress:

@@ -61,6 +61,11 @@ class EvaluateConfig(RolloutStageConfig):
         """Return True if a policy is asked and is on GPUs."""
         return self.answers is None and super().policy_on_gpu
 
+    @property
+    def with_one_sample(self) -> Self:
+        """Return the same evaluation with one sample a problem."""
+        return self.model_copy(update={"samples_per_problem": 1, "k": (1,)})
+
     @model_validator(mode="after")
     def _k_follows_samples(self) -> Self:
         samples = self.samples_per_problem

@@ -92,11 +92,11 @@ def _modules(config: IngestConfig) -> Iterator[Generated]:
 
 
 def _graphs(config: IngestConfig) -> Iterator[Generated]:
+    """Yield graphs as they are drawn: each has an author's names already."""
     families = _kept(generator_of("graphs").trained, config) if config.left_out else ()
     levels: dict[str, float] = {str(level): share for level, share in config.graphs_levels.items()}
     if config.graphs_rows:
-        for made in draw_graphs(config.graphs_rows, config.seed, families, levels):
-            yield with_drawn_names(made)
+        yield from draw_graphs(config.graphs_rows, config.seed, families, levels)
 
 
 def _kept(families: Iterable[str], config: IngestConfig) -> list[str]:

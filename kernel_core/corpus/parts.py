@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from kernel_core.config import IngestConfig
 from kernel_core.corpus import table
 from kernel_core.corpus.generator_source import draw_settings, generated_exemplars
-from kernel_core.corpus.layer_source import OpenJudges, swapped_exemplars
 from kernel_core.corpus.layouts import to_exemplar
 from kernel_core.corpus.normalise import NORMALISER_VERSION
+from kernel_core.corpus.problem_folder import OpenJudges, answered_exemplars
 from kernel_core.corpus.refusal import RowRefused
 from kernel_core.corpus.registry import Registry, Source
 from kernel_core.corpus.report import DropCount, Dropped, SourceReport
@@ -49,14 +49,13 @@ def read_part(
         "source": source.model_dump(),
         "columns": registry.layouts,
         "generator": draw_settings(source, config) if source.kind == "generator" else None,
-        **({"seed": config.seed} if source.kind == "layers" else {}),
     }
     part = store.child(f"parts/{source.name}-{digest_of(identity)[:16]}")
     if not part.sealed():
         if source.kind == "generator":
             rows = _numbered(generated_exemplars(source, config))
-        elif source.kind == "layers":
-            rows = _numbered(swapped_exemplars(source, config.seed, open_judges, progress))
+        elif source.kind == "problems":
+            rows = _numbered(answered_exemplars(source, open_judges, progress))
         else:
             rows = _published(source, registry)
         _read_part(source, rows, part, progress)

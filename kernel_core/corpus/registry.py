@@ -20,14 +20,14 @@ SOURCES_FILE = Path(__file__).parents[2] / "data" / "sources.toml"
 ColumnType = Literal["string", "int", "float", "bool", "list of string"]
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _FILE_SUFFIXES = (".parquet", ".jsonl")
-_LAYERS = "layers:"
+_PROBLEMS = "problems:"
 
 
 class Source(Record):
     """One source, its place and its terms."""
 
     name: str
-    kind: Literal["hub", "file", "generator", "layers"]
+    kind: Literal["hub", "file", "generator", "problems"]
     revision: str = ""
     """A commit of a hub repository, the SHA-256 of a file or of a folder's files; empty while not fixed."""
     repository: str = ""
@@ -73,12 +73,12 @@ def read_registry(path: Path = SOURCES_FILE) -> Registry:
 
 
 def find_source(wanted: str, registry: Registry) -> Source:
-    """The source behind `NAME`, `NAME@REVISION`, `layers:FOLDER` or the path of a Parquet or JSONL file.
+    """The source behind `NAME`, `NAME@REVISION`, `problems:FOLDER` or the path of a Parquet or JSONL file.
 
     A file's revision is its SHA-256. Raises `NotFound` for anything else, naming the nearest known source.
     """
-    if wanted.startswith(_LAYERS):
-        return _layers_source(Path(wanted.removeprefix(_LAYERS)))
+    if wanted.startswith(_PROBLEMS):
+        return _problems_source(Path(wanted.removeprefix(_PROBLEMS)))
     if wanted.endswith(_FILE_SUFFIXES):
         return _file_source(Path(wanted))
     name, _, revision = wanted.partition("@")
@@ -86,7 +86,7 @@ def find_source(wanted: str, registry: Registry) -> Source:
         near = difflib.get_close_matches(name, registry.sources, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise NotFound(
-            f"no corpus source {name!r}: {hint}known: {', '.join(registry.sources)}, layers:FOLDER, or a "
+            f"no corpus source {name!r}: {hint}known: {', '.join(registry.sources)}, problems:FOLDER, or a "
             "path of a .parquet or .jsonl file"
         )
     source = registry.sources[name]
@@ -152,20 +152,20 @@ def _file_source(path: Path) -> Source:
     return Source(name=path.name, kind="file", repository=str(path), revision=revision)
 
 
-def _layers_source(folder: Path) -> Source:
+def _problems_source(folder: Path) -> Source:
     files = sorted(folder.glob("*.py"))
     if not files:
         raise NotFound(
-            f"{_LAYERS}{folder}: no problem files (*.py) there; `dojo harvest` writes such a folder"
+            f"{_PROBLEMS}{folder}: no problem files (*.py) there; `dojo harvest` writes such a folder"
         )
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return Source(
-        name=f"layers-{folder.resolve().name}",
-        kind="layers",
+        name=f"problems-{folder.resolve().name}",
+        kind="problems",
         repository=str(folder),
         revision=digest.hexdigest(),
         licence="Apache-2.0",
-        attribution="torch's layers as kernels; the module by its own authors",
+        attribution="kernels by the generator; the modules by their own authors",
     )

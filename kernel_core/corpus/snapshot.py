@@ -19,10 +19,10 @@ from kernel_core.corpus.decontaminate import Decontaminator, evaluation_problems
 from kernel_core.corpus.deduplicate import without_exact_duplicates, without_near_duplicates
 from kernel_core.corpus.generator_source import generator_revision
 from kernel_core.corpus.kernelbench_leaks import KernelBenchLeaks, known_kernelbench
-from kernel_core.corpus.layer_source import OpenJudges
 from kernel_core.corpus.nearness import Nearness, nearness
 from kernel_core.corpus.normalise import NORMALISER_VERSION, Fingerprint, fingerprint
 from kernel_core.corpus.parts import INGEST_VERSION, read_part
+from kernel_core.corpus.problem_folder import OpenJudges
 from kernel_core.corpus.registry import (
     SOURCES_FILE,
     Registry,

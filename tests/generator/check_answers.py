@@ -36,7 +36,11 @@ def module_of(source: str, folder: str, name: str) -> types.ModuleType:
 
 def built(make_model, arguments):
     torch.manual_seed(0)
-    model = make_model(*arguments)
+    match arguments:
+        case [list() as positional, dict() as named]:
+            model = make_model(*positional, **named)
+        case _:
+            model = make_model(*arguments)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for one in model.parameters():

@@ -332,3 +332,13 @@ def test_a_problem_that_runs_at_no_sizes_keeps_its_own():
 def test_a_problem_keeps_the_sizes_that_it_names_itself():
     problem = parse_problem(f"# cpu: batch_size=7\n{LINEAR}", id="mine", suite="mine")
     assert with_small_sizes(problem) is problem
+
+
+def test_sizes_without_an_output_element_do_not_fit_together():
+    source = (
+        "import torch\n\nW = 1\n\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n"
+        "        return x[:, 1:] * 2\n\n\ndef get_inputs():\n    return [torch.rand(4, W)]\n"
+    )
+    problem = parse_problem(source, id="test/empty", suite="test")
+    assert need_of(problem, {"W": 2}) is not None
+    assert need_of(problem, {"W": 1}) is None

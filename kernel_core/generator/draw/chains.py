@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from kernel_core.generator.draw.forms import spellings, tails
 from kernel_core.generator.draw.singles import LAYERS_BY_NAME
-from kernel_core.generator.draw.sketch import ONE, Axis, Sketch, Tensor
+from kernel_core.generator.draw.sizes import ONE, Axis
+from kernel_core.generator.draw.sketch import Sketch, Tensor
 
 COMMON = (
     "relu", "gelu", "sigmoid", "tanh", "silu", "leaky_relu", "softplus", "mish", "elu", "hardswish", "selu",
@@ -124,7 +125,8 @@ def reduction(sketch: Sketch, x: Tensor | None = None, keep: bool = False) -> Te
     )
     keep = keep or sketch.chance(0.5)
     more = ", keepdim=True" if keep else ""
-    text = f"torch.{name}({x}, dim={dim}{more})" if sketch.chance(0.5) else f"{x}.{name}(dim={dim}{more})"
+    along = sketch.setting("dim", str(dim))
+    text = f"torch.{name}({x}, dim={along}{more})" if sketch.chance(0.5) else f"{x}.{name}(dim={along}{more})"
     text += sketch.rng.choice(("[0]", ".values")) if name in ("max", "min") else ""
     at = dim % x.rank
     axes = tuple(ONE if k == at else axis for k, axis in enumerate(x.axes) if keep or k != at)
@@ -165,12 +167,8 @@ def scaled(sketch: Sketch, x: Tensor) -> Tensor:
     if name == "rsub":
         return sketch.emit(f"1.0 - {x}", x.axes, name)
     sign = {"mul": "*", "add": "+", "sub": "-", "div": "/"}[name]
-    if sketch.chance(0.15):
-        held = sketch.rng.choice(("scale", "factor", "constant", "divisor", "multiplier"))
-        if held not in sketch.taken:
-            sketch.taken.add(held)
-            sketch.constructor.append(f"self.{held} = {number}")
-            number = f"self.{held}"
+    named = {"mul": ("scale", "factor", "multiplier"), "div": ("divisor", "temperature", "scale")}
+    number = sketch.setting(sketch.rng.choice(named.get(name, ("constant", "value", "offset"))), number)
     return sketch.emit(f"{x} {sign} {number}", x.axes, name)
 
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from kernel_core.generator.draw.chains import COMMON, activated, convolution, linear, norm_of_last, normalised
 from kernel_core.generator.draw.forms import FILLS
-from kernel_core.generator.draw.sketch import ONE, Axis, Sketch, Tensor
+from kernel_core.generator.draw.sizes import ONE, Axis
+from kernel_core.generator.draw.sketch import Sketch, Tensor
 
 
 def perceptron(sketch: Sketch) -> list[Tensor]:
@@ -247,9 +248,10 @@ def _rms(sketch: Sketch) -> list[Tensor]:
         "pow",
         "mean",
     )
+    eps = sketch.setting("eps", sketch.rng.choice(("1e-6", "1e-5")))
     return [
         sketch.emit(
-            f"{x} * torch.rsqrt({variance} + {sketch.rng.choice(('1e-6', '1e-5'))}) * {gain}",
+            f"{x} * torch.rsqrt({variance} + {eps}) * {gain}",
             x.axes,
             "rsqrt",
             "mul",
@@ -311,7 +313,7 @@ def _contrastive(sketch: Sketch) -> list[Tensor]:
                     f"F.softmax({scores}, dim=1)",
                 )
             ),
-            (m,),
+            (),
             "softmax",
         )
     ]
@@ -372,9 +374,9 @@ def optimizer(sketch: Sketch) -> list[Tensor]:
     p, g, m = sketch.input(axes), sketch.input(axes), sketch.input(axes)
     rate = sketch.rng.choice(("0.001", "0.01", "1e-3", "3e-4", "0.1"))
     b1, b2 = sketch.rng.choice(("0.9", "0.95")), sketch.rng.choice(("0.999", "0.99"))
-    if sketch.chance(0.4):
-        sketch.constructor += [f"self.lr = {rate}", f"self.beta1 = {b1}", f"self.beta2 = {b2}"]
-        rate, b1, b2 = "self.lr", "self.beta1", "self.beta2"
+    if sketch.chance(0.7):
+        pairs = (("lr", rate), ("beta1", b1), ("beta2", b2))
+        rate, b1, b2 = (sketch.setting(name, value) for name, value in pairs)
     if sketch.chance(0.3):
         g = sketch.emit(f"{g} + {sketch.rng.choice(('0.01', '1e-4', '0.1'))} * {p}", axes, "add")
     return sketch.rng.choice((_momentum, _adam, _rmsprop, _lion, _adagrad))(sketch, p, g, m, rate, b1, b2)

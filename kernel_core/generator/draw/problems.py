@@ -22,10 +22,12 @@ from kernel_core.errors import ConfigError
 from kernel_core.generator.answer import Answer, answer
 from kernel_core.generator.draw.chains import CHAINS
 from kernel_core.generator.draw.forms import forms
+from kernel_core.generator.draw.habits import draw_habits
 from kernel_core.generator.draw.mutations import mutated
 from kernel_core.generator.draw.networks import NETWORKS
 from kernel_core.generator.draw.singles import layer_names, single_layer, single_operator
-from kernel_core.generator.draw.sketch import Sketch, Tensor, draw_habits, source_of
+from kernel_core.generator.draw.sketch import Sketch, Tensor
+from kernel_core.generator.draw.text import source_of
 from kernel_core.generator.operators import BUILDERS, pointwise
 from kernel_core.generator.read import Unreadable, load_module
 from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
@@ -172,24 +174,31 @@ def drawn(
     split: Split = "train",
 ) -> Draft | None:
     """One problem, or None for sizes of an evaluation problem."""
+    family, sketch, results = sketched(rng, wanted, levels, split)
+    written = source_of(sketch, results)
+    problem = Problem(
+        **identity_of("graphs", family, written.source),
+        suite="graphs",
+        family=family,
+        tags=(split, *dict.fromkeys(sketch.operators)),
+        constants=written.constants,
+        cpu_constants=written.cpu_constants,
+    )
+    if has_evaluation_sizes(problem.constants.values()):
+        return None
+    return Draft(family, tuple(sketch.operators), problem)
+
+
+def sketched(
+    rng: random.Random, wanted: Sequence[str], levels: Mapping[str, float], split: Split
+) -> tuple[str, Sketch, list[Tensor]]:
+    """Draw a family and a module of it, before its text is written."""
     family, grammar = _grammar(rng, wanted, levels, split)
     habits = draw_habits(rng)
     if family in _WITHOUT_HALF or family in NETWORKS or family in CHAINS:
         habits = replace(habits, dtype="float32")
     sketch = Sketch(rng, habits)
-    results = grammar(sketch)
-    source = source_of(sketch, results)
-    problem = Problem(
-        **identity_of("graphs", family, source),
-        suite="graphs",
-        family=family,
-        tags=(split, *dict.fromkeys(sketch.operators)),
-        constants={name: axis.gpu for name, axis in sketch.sizes.items()},
-        cpu_constants={name: axis.cpu for name, axis in sketch.sizes.items()},
-    )
-    if has_evaluation_sizes(problem.constants.values()):
-        return None
-    return Draft(family, tuple(sketch.operators), problem)
+    return family, sketch, grammar(sketch)
 
 
 def _grammar(
@@ -255,8 +264,11 @@ def _is_sound(problem: Problem) -> bool:
     try:
         module = load_module(resize(problem, problem.cpu_constants))
         torch.manual_seed(0)
-        given = module.get_init_inputs()
-        model = module.Model(*([] if given == [[], {}] else given))
+        match module.get_init_inputs():
+            case [list() as positional, dict() as named]:
+                model = module.Model(*positional, **named)
+            case given:
+                model = module.Model(*given)
         with torch.no_grad():
             results = tree_flatten(model(*module.get_inputs()))[0]
     except Exception:  # a form that torch refuses in this spelling

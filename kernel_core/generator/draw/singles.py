@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from kernel_core.generator.draw.forms import FILLS, Form, Given, forms, resolved, spellings
-from kernel_core.generator.draw.sketch import ONE, Axis, Sketch, Tensor
+from kernel_core.generator.draw.sizes import ONE, Axis
+from kernel_core.generator.draw.sketch import Sketch, Tensor
 
 SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "true_divide": "/", "pow": "**", "floor_divide": "//",
@@ -148,12 +149,33 @@ def _filled(sketch: Sketch, given: Given, axes: tuple[Axis, ...], letters: dict[
         )
         return sketch.input(axes, drawn, "int64")
     if not fill or fill == "randn":
-        domain = "rand" if sketch.chance(0.3) else "randn"
-        return sketch.input(axes, domain)
+        return sketch.input(axes)
     return sketch.input(axes, FILLS.get(fill, fill), "float32")
 
 
 # --- spelling
+
+_OPTION = re.compile(
+    r"\b(dim|eps|p|alpha|beta|margin|delta|value|k|diagonal|offset|shifts|min|max|negative_slope|decimals)"
+    r"=(-?\d[\d.e-]*)(?=[,)])"
+)
+"""Options that an author may store in an attribute."""
+_SEVERAL = frozenset(
+    (
+        "var_mean",
+        "std_mean",
+        "aminmax",
+        "chunk",
+        "split",
+        "unbind",
+        "frexp",
+        "cummax",
+        "cummin",
+        "sort",
+        "topk",
+    )
+)
+"""Operators that return several tensors where no part is taken."""
 
 
 def call(sketch: Sketch, form: Form, values: dict[str, Tensor]) -> Tensor:
@@ -161,9 +183,7 @@ def call(sketch: Sketch, form: Form, values: dict[str, Tensor]) -> Tensor:
     first = next(iter(values.values()))
     arguments = resolved(form.arguments, first.rank, sketch.rng)
     if "N" in arguments:
-        arguments = arguments.replace(
-            "N", first.axes[-1].text if first.axes[-1].text.isdigit() else f"{first}.shape[-1]"
-        )
+        arguments = arguments.replace("N", sketch.rng.choice((f"{first}.shape[-1]", f"{first}.size(-1)")))
     parts = re.sub(
         r"(?<![\w.'])[a-z](?![\w.(='])",
         lambda match: str(values[match[0]]) if match[0] in values else match[0],
@@ -171,8 +191,13 @@ def call(sketch: Sketch, form: Form, values: dict[str, Tensor]) -> Tensor:
     )
     writers = [writer for writer in _WRITERS if writer(sketch, form, parts, arguments, dry=True)]
     writer = sketch.rng.choice(writers)
-    text = writer(sketch, form, parts, arguments, dry=False) + form.result
-    return sketch.emit(text, (), form.operator)
+    text = writer(sketch, form, parts, arguments, dry=False)
+    if writer is not _layer:
+        text = _OPTION.sub(lambda match: f"{match[1]}={sketch.setting(match[1], match[2])}", text)
+    is_like_first = form.family in ("pointwise", "comparison", "softmax", "scan") or form.operator in SYMBOLS
+    several = (form.operator in _SEVERAL and not form.result) or "return_indices" in form.arguments
+    axes = first.axes if is_like_first and form.operator not in ("matmul", "mm", "bmm") else ()
+    return sketch.emit(text + form.result, axes, form.operator, dtype="tuple" if several else "")
 
 
 def _function(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str:

@@ -1,12 +1,10 @@
-"""Modules of a folder as corpus sources: answers in which kernels do the work of some layers.
+"""Problems of a folder as a corpus source: the generator answers them, and the judge keeps right answers.
 
-`layers:FOLDER` names a folder of problems, such as `dojo harvest` leaves. Each answer is judged before it
-becomes an exemplar: a rule that writes kernels for foreign modules is not always right.
+`problems:FOLDER` names a folder of problems, such as `dojo harvest` leaves.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -15,10 +13,9 @@ from kernel_core.corpus.kernelbench_leaks import leak_rule
 from kernel_core.corpus.normalise import kernel_hash, reference_hash
 from kernel_core.corpus.refusal import RowRefused
 from kernel_core.corpus.registry import Source
-from kernel_core.errors import CallerError, DojoError
+from kernel_core.errors import CallerError, DojoError, NotAProblem
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.problems.graded import GradedKernel
-from kernel_core.problems.layer_swap.swap import swapped
 from kernel_core.problems.load import load_folder
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Candidate, Evaluation, Exemplar, Problem
@@ -38,8 +35,8 @@ class Judges(Protocol):
 OpenJudges = Callable[[], AbstractContextManager[Judges]]
 
 
-def swapped_exemplars(
-    source: Source, seed: int, open_judges: OpenJudges | None, progress: Progress
+def answered_exemplars(
+    source: Source, open_judges: OpenJudges | None, progress: Progress
 ) -> Iterator[Exemplar | RowRefused]:
     """Yield an exemplar for each correct answer to the source's problems, a refusal for any other.
 
@@ -47,13 +44,20 @@ def swapped_exemplars(
     """
     if open_judges is None:
         raise CallerError(f"source {source.name}: its answers have to be judged, and no judge was given")
+    from kernel_core.generator.graded import graded_kernels  # the table of operators needs torch
+
     leak = leak_rule()
     answers: list[tuple[Problem, GradedKernel]] = []
-    for problem in load_folder(source.repository):
+    problems = load_folder(source.repository)
+    for position, problem in enumerate(problems, start=1):
         if reason := leak(problem):
             yield RowRefused(reason, problem.id)
             continue
-        answers += ((problem, kernel) for kernel in swapped(problem, random.Random(f"{seed} {problem.id}")))
+        try:
+            answers += ((problem, kernel) for kernel in graded_kernels(problem))
+        except NotAProblem as error:
+            yield RowRefused("no kernel written", f"{problem.id}: {str(error)[:120]}")
+        progress(f"answer {source.name}", position, len(problems))
     with open_judges() as judges:
         for start in range(0, len(answers), AT_ONCE):
             part = answers[start : start + AT_ONCE]

@@ -1,4 +1,4 @@
-"""A folder of modules as a source: answers with kernels for some layers, kept where judged correct."""
+"""A folder of problems as a source: the generator's answers, kept where the judge accepts them."""
 
 import contextlib
 
@@ -43,27 +43,27 @@ def folder(tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_answers_with_swapped_layers_are_exemplars_once_they_are_judged_correct(folder, tmp_path, quick_gym):
-    config = IngestConfig(sources=(f"layers:{folder}",), decontaminate_against=())
+def test_answers_are_exemplars_once_they_are_judged_correct(folder, tmp_path, quick_gym):
+    config = IngestConfig(sources=(f"problems:{folder}",), decontaminate_against=())
     store = Store(str(tmp_path / "snapshot"))
     build_snapshot(config, store, open_judges=lambda: contextlib.nullcontext(quick_gym))
     found = load_snapshot(store)
     assert found and all("fc" in one.reference_code for one in found)
-    assert {one.source for one in found} == {"layers-harvested"}
+    assert {one.source for one in found} == {"problems-harvested"}
     assert {one.verified.value for one in found} == {"correct"}
     assert all("class ModelNew" in one.kernel_code and "@triton.jit" in one.kernel_code for one in found)
     refused = [entry["reason"] for entry in store.read_json("report.json")["dropped"]]
-    assert any("judged" in reason for reason in refused)
+    assert "no kernel written" in refused
 
 
 def test_a_folder_without_problems_and_an_ingest_without_judges_are_refused(folder, tmp_path):
     with pytest.raises(NotFound, match="no problem files"):
-        find_source(f"layers:{tmp_path / 'nowhere'}", read_registry())
+        find_source(f"problems:{tmp_path / 'nowhere'}", read_registry())
     with pytest.raises(CallerError, match="no judge was given"):
-        build_snapshot(IngestConfig(sources=(f"layers:{folder}",)), Store(str(tmp_path / "s")))
+        build_snapshot(IngestConfig(sources=(f"problems:{folder}",)), Store(str(tmp_path / "s")))
 
 
 def test_a_changed_folder_is_another_revision(folder):
-    before = find_source(f"layers:{folder}", read_registry())
+    before = find_source(f"problems:{folder}", read_registry())
     (folder / "block.py").write_text(MODULE.format(end="- x"))
-    assert find_source(f"layers:{folder}", read_registry()).revision != before.revision
+    assert find_source(f"problems:{folder}", read_registry()).revision != before.revision

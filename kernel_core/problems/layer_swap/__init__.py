@@ -1,1 +1,0 @@
-"""Kernels for modules of any source: the module stays as it is, and some of its layers become kernels."""

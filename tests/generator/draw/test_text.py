@@ -1,0 +1,121 @@
+"""Texts of drawn problems: habits change the surface, never the kernels, and what docstrings say is true."""
+
+from __future__ import annotations
+
+import ast
+import random
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+from benchmarks.drawn_habits import HABITS, counted
+from kernel_core.generator.answer import answer
+from kernel_core.generator.draw import problems as draw
+from kernel_core.generator.draw.habits import CHOICES, draw_habits
+from kernel_core.generator.draw.text import source_of
+from kernel_core.generator.read import Unreadable, load_module
+from kernel_core.problems.source import parse_problem, resize
+from tests.generator.test_answers import wrong
+
+IN_THE_GRAPH = ("settings", "dtype", "functional", "sizes", "square", "upper", "drawn_names")
+"""Habits that the sketch reads: they choose what is computed, or names and values of sizes."""
+
+
+def kernels_of(source: str) -> list[str]:
+    """The functions of Triton in an answer."""
+    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    return [ast.unparse(node) for node in functions if "triton" in ast.unparse(node.decorator_list[-1:])]
+
+
+def answers_by_habit(number: int, styles: int) -> list[str]:
+    """Answers to the texts of one sketch in several authors' habits; empty where there is none."""
+    _, sketch, results = draw.sketched(random.Random(f"style {number}"), (), draw.LEVELS, "train")
+    texts = []
+    for style in range(styles):
+        other = draw_habits(random.Random(f"{number} {style}"))
+        kept = {name: getattr(sketch.habits, name) for name in IN_THE_GRAPH}
+        written = source_of(sketch, results, replace(other, **kept))
+        problem = parse_problem(written.source, id="graphs/test", suite="graphs")
+        try:
+            texts.append(answer(problem, on_meta=True).source)
+        except Unreadable:
+            return []
+    return texts
+
+
+def assert_same_kernels(count: int, styles: int) -> None:
+    compared = 0
+    for number in range(count):
+        answers = answers_by_habit(number, styles)
+        compared += bool(answers)
+        assert len({tuple(kernels_of(text)) for text in answers}) <= 1, answers
+    assert compared > count * 0.8
+
+
+def test_habits_do_not_change_the_kernels():
+    assert_same_kernels(12, 3)
+
+
+@pytest.mark.exhaustive
+def test_habits_never_change_the_kernels():
+    assert_same_kernels(200, 4)
+
+
+@pytest.mark.exhaustive
+def test_each_habit_is_in_three_of_a_hundred_texts():
+    counts = counted(2000, 0)
+    assert not {name: counts[name] for name in HABITS if counts[name] < 0.03 * 2000}
+
+
+def test_each_choice_of_an_author_is_drawn():
+    drawn = [draw_habits(random.Random(number)) for number in range(400)]
+    for name, weights in CHOICES.items():
+        assert {getattr(habits, name) for habits in drawn} == {*weights}
+
+
+def runnable(count: int, split: str = "train") -> list:
+    """Problems at the sizes of a CPU."""
+    made = draw.generate_graphs(split, count, 11)
+    return [resize(one.problem, one.problem.cpu_constants) for one in made]
+
+
+def test_docstrings_and_hints_say_what_forward_returns():
+    shown = 0
+    for problem in runnable(60):
+        module = load_module(problem)
+        match module.get_init_inputs():
+            case [list() as positional, dict() as named]:
+                model = module.Model(*positional, **named)
+            case given:
+                model = module.Model(*given)
+        with torch.no_grad():
+            inputs = module.get_inputs()
+            result = model(*inputs)
+        hint = module.Model.forward.__annotations__.get("return")
+        assert hint is None or isinstance(result, tuple if hint == "tuple" else torch.Tensor), problem.source
+        text = str(module.Model.forward.__doc__)
+        documented = re.search(r"torch\.Tensor: .*of shape (\(.*\))\.$", text, re.M)
+        names = re.findall(r"[a-zA-Z_]\w*", documented[1]) if documented else []
+        if documented and all(name in vars(module) for name in names):
+            shown += 1
+            assert tuple(result.shape) == eval(documented[1], vars(module)), problem.source
+    assert shown > 2
+
+
+def test_sizes_of_a_cpu_are_small_wherever_they_stand():
+    for problem in runnable(40):
+        elements = [x.numel() for x in load_module(problem).get_inputs()]
+        assert max(elements) <= 2**17, problem.source
+
+
+def test_drawn_problems_are_answered_correctly_in_all_habits():
+    problems = runnable(12)
+    assert not wrong({problem.id: problem.source for problem in problems})
+
+
+@pytest.mark.exhaustive
+def test_three_hundred_drawn_problems_are_answered_correctly():
+    problems = runnable(300)
+    assert not wrong({problem.id: problem.source for problem in problems})
