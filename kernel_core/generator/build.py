@@ -13,8 +13,9 @@ import torch
 
 from kernel_core.generator.index import letters
 from kernel_core.generator.ir import Unsupported, Value, make
+from kernel_core.generator.names import bind, unify
 from kernel_core.generator.operators.pointwise import pointwise
-from kernel_core.generator.sizes import bind, host, is_named, is_one, product, unify
+from kernel_core.generator.sizes import host, is_named, is_one, product
 
 Operand = Any
 """A value or a number."""

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kernel_core.generator.ir import CHEAP, Value, make, walk
-from kernel_core.generator.sizes import bind, ceil_div, is_one, product
+from kernel_core.generator.names import bind
+from kernel_core.generator.sizes import ceil_div, is_one, product
 
 _MOST_INLINED = 24
 _COUNTED = ("point", "cat", "gather", "take")

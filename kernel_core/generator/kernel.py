@@ -1,24 +1,16 @@
-"""Text of one Triton kernel: names, arguments, lines at their depth of loops, and values at indices.
+"""A kernel that is being written: values at indices, through layout operators.
 
 `at(value, coords)` writes what is needed to have a value at an index and returns its name. Layout changes
-the index, pointwise operators write a line, tensors in memory are loaded. A line is written at the depth
-where the last of its indices is known, so what a loop does not change stands before it.
+the index, pointwise operators write a line, tensors in memory are loaded.
 """
 
 from __future__ import annotations
 
-import keyword
-import math
-import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
-
-import torch
 
 from kernel_core.generator.index import (
     Digit,
-    Group,
     Index,
     Joined,
     Text,
@@ -26,435 +18,15 @@ from kernel_core.generator.index import (
     groups_of,
     is_zero,
     join,
-    key,
-    letters,
 )  # fmt: skip
 from kernel_core.generator.ir import Value
-from kernel_core.generator.sizes import Number, Size, canonical, host, is_one, product, same
-
-_ATOM, _PRODUCT, _SUM, _LOOSE = 4, 3, 2, 1
-_IDENTIFIER = re.compile(r"\w+")
-_LITERAL = re.compile(r"-?\d+(\.\d*)?(e-?\d+)?")
-TL = {
-    torch.float32: "tl.float32", torch.float16: "tl.float16", torch.bfloat16: "tl.bfloat16",
-    torch.float64: "tl.float64", torch.int64: "tl.int64", torch.int32: "tl.int32", torch.int16: "tl.int16",
-    torch.int8: "tl.int8", torch.uint8: "tl.uint8", torch.bool: "tl.int1",
-}  # fmt: skip
-_WALKED = ("i", "row", "rows", "cols")
-"""Groups that walk over elements or rows."""
-HALF = (torch.float16, torch.bfloat16)
-_AS_FLOAT = {torch.float32, *HALF}
-"""Types that are computed in float32."""
+from kernel_core.generator.sizes import Number, Size, host, is_one, product, same
+from kernel_core.generator.text import ATOM, PRODUCT, SUM, atom, wrapped
+from kernel_core.generator.values import HALF, TL, KernelValues, Unfusable
 
 
-class Unfusable(Exception):
-    """Values that one kernel cannot compute together; the fusion tries fewer."""
-
-    def __init__(self, reason: str, value: Value | None = None) -> None:
-        super().__init__(reason)
-        self.value = value
-
-
-class Kernel:
-    """A kernel that is being written."""
-
-    def __init__(
-        self, name: str, is_inside: Callable[[Value], bool], name_of: Callable[[Value], str]
-    ) -> None:
-        self.name = name
-        self.pointers: dict[str, Value] = {}
-        """Loaded tensors by the names of their pointers."""
-        self.numbers: dict[str, str] = {}
-        """Host texts by the names of arguments that are numbers."""
-        self.sizes: dict[str, Size] = {}
-        """Sizes by the names of arguments that are sizes."""
-        self.totals: dict[str, bool] = {}
-        """Arguments that the host computes under the same names; True for numbers of rows or elements."""
-        self._arguments: dict[str, str] = {}
-        self.uses: dict[int, int] = {}
-        """Number of values in the kernel that read a value."""
-        self._inside = is_inside
-        self._name_of = name_of
-        self._taken = {"tl", "mask", "triton", "libdevice", "torch"}
-        self._used: set[str] = set()
-        """All names that were ever taken."""
-        self._body: list[Any] = []
-        self._scopes: list[tuple[list[Any], list[Any]]] = [(self._body, self._body)]
-        self._memo: list[dict[Any, str]] = [{}]
-        self._in_loops: list[list[str]] = [[]]
-        self._letters: dict[str, str] = {}
-        self._guards: list[Text] = []
-        self._splits: dict[str, list[tuple[str, str, str]]] = {}
-        """Digits of each group: name, what the index is divided by, and what its remainder is taken of."""
-        self._renamed: dict[str, str] = {}
-        self._masks: dict[frozenset[str], str] = {}
-        self.fused: dict[str, None] = {}
-        """Names of the pointwise operators in the kernel, in their order."""
-        self.done: dict[int, tuple[str, frozenset[Group], tuple[Index, ...] | None]] = {}
-        """Values that a schedule made itself, such as sums and products, with the index where they stand."""
-
-    # --- names and arguments
-
-    def fresh(self, wanted: str, depth: int = 0) -> str:
-        """A name that nothing has yet; one of a loop is free again behind it."""
-        name = re.sub(r"\W", "_", wanted).strip("_") or "x"
-        if name[0].isdigit() or keyword.iskeyword(name):
-            name = f"x{name}"
-        number, result = 2, name
-        while result in self._taken:
-            result, number = f"{name}{number}", number + 1
-        self._taken.add(result)
-        self._used.add(result)
-        if 0 < depth <= self.depth:
-            self._in_loops[depth].append(result)
-        return result
-
-    def _argument(self, wanted: str) -> str:
-        """A name for an argument, which no line has, not even in a loop that is closed."""
-        self._taken |= self._used
-        return self.fresh(wanted)
-
-    def size(self, size: Any, name: str = "") -> str:
-        """A number in the kernel: a literal, or an argument."""
-        if isinstance(size, float) and not isinstance(size, Number):
-            return f'float("{size}")' if not math.isfinite(size) else repr(size)
-        if not isinstance(size, Size | Number):
-            return host(size)
-        text = canonical(size)
-        if text in self._arguments:
-            return self._arguments[text]
-        words = [
-            word for word in re.findall(r"[A-Za-z_]\w*(?![\w.])", text) if word not in ("shape", "numel")
-        ]
-        plain = text if _IDENTIFIER.fullmatch(text) else ""
-        named = name or self._letters.get(text, "") or plain
-        if ".shape" in text or ".numel" in text:
-            words = ["size" if isinstance(size, Size) else "scale"]
-        argument = self._argument(named or (words[-1] if words else "scale"))
-        self.numbers[argument], self._arguments[text] = text, argument
-        if isinstance(size, Size):
-            self.sizes[argument] = size
-        return argument
-
-    def total(self, size: int, name: str, is_flat: bool = False, is_argument: bool = True) -> str:
-        """Number of elements, rows or columns: the host has it under the name of the argument.
-
-        `is_flat` is for rows and elements; a number that is no argument is for the grid alone.
-        """
-        text = canonical(size)
-        if not isinstance(size, Size) or text in self._arguments:
-            return self.size(size)
-        argument = self._argument(name)
-        self.sizes[argument], self.totals[argument] = size, is_flat
-        if is_argument:
-            self.numbers[argument], self._arguments[text] = text, argument
-        return argument
-
-    def pointer(self, value: Value) -> str:
-        """Argument of a tensor that is loaded or stored."""
-        for name, its in self.pointers.items():
-            if its is value:
-                return name
-        name = self.fresh(f"{self._name_of(value)}_ptr")
-        self.pointers[name] = value
-        return name
-
-    # --- lines
-
-    @property
-    def depth(self) -> int:
-        """Number of open loops."""
-        return len(self._scopes) - 1
-
-    def line(self, text: str, depth: int | None = None) -> None:
-        """Write a line here, or before the loop that leaves `depth`."""
-        if depth is None or depth >= self.depth:
-            self._scopes[-1][0].append(text)
-        else:
-            self._scopes[depth + 1][1].append(text)
-
-    @contextmanager
-    def loop(self, header: str) -> Iterator[None]:
-        """Lines within a loop."""
-        before: list[Any] = []
-        body: list[Any] = []
-        self._scopes[-1][0].extend((before, header, ("indent", body)))
-        self._scopes.append((body, before))
-        self._memo.append({})
-        self._in_loops.append([])
-        yield
-        self._scopes.pop()
-        self._memo.pop()
-        self._taken -= set(self._in_loops.pop())
-
-    def lines(self) -> list[str]:
-        """All lines with their indentation."""
-
-        def flat(items: list[Any], indent: str) -> Iterator[str]:
-            for item in items:
-                if isinstance(item, str):
-                    yield indent + item
-                elif isinstance(item, tuple):
-                    yield from flat(item[1], indent + "    ")
-                else:
-                    yield from flat(item, indent)
-
-        def renamed(line: str) -> str:
-            return re.sub(r"[A-Za-z_]\w*", lambda match: self._renamed.get(match[0], match[0]), line)
-
-        return list(map(renamed, flat(self._body, "    ")))
-
-    def _remember(self, what: Any, depth: int, make: Callable[[], str]) -> str:
-        for memo in reversed(self._memo):
-            if what in memo:
-                return memo[what]
-        name = make()
-        self._memo[min(depth, self.depth)][what] = name
-        return name
-
-    # --- indices
-
-    def index(self, index: Index) -> tuple[str, int]:
-        """Text of an index and how tightly it binds."""
-        if isinstance(index, Digit):
-            return self._digit(index), _ATOM
-        if isinstance(index, Text):
-            return index.text, index.binds
-        if isinstance(index, Joined):
-            high, size, low = index.high, self._named(index.size), self.index(index.low)
-            text = f"{_wrapped(self.index(high), _PRODUCT)} * {size}"
-            return (text, _PRODUCT) if is_zero(index.low) else (f"{text} + {_wrapped(low, _SUM)}", _SUM)
-        return self.size(index), _ATOM
-
-    def _named(self, size: int) -> str:
-        return self.size(size, self._letters.get(canonical(size), ""))
-
-    def name_sizes(self, groups: Sequence[Group]) -> None:
-        """Let the sizes of groups have the letters of their axes."""
-        self._letters = {}
-        self._taken |= {group.name for group in groups} | {"start", "carry", "inner", "running"}
-        for group in groups:
-            for first in range(len(group.sizes)):
-                for last in range(first, len(group.sizes)):
-                    size = product(group.sizes[first : last + 1])
-                    self._letters.setdefault(canonical(size), "".join(group.letters[first : last + 1]))
-
-    def name_axes(self, shape: Sequence[int], names: Sequence[str]) -> None:
-        """Let the sizes of a tensor have these names where they have none."""
-        for size, letter in zip(shape, names, strict=True):
-            self._letters.setdefault(canonical(size), letter)
-
-    def _digit(self, digit: Digit) -> str:
-        group, last = digit.group, len(digit.group.sizes) - 1
-        while last > digit.last and is_one(group.sizes[last]):
-            last -= 1
-        first = 0
-        while first < digit.first and is_one(group.sizes[first]):
-            first += 1
-        if digit.first <= first and digit.last >= last:
-            return group.name + group.view
-
-        def make() -> str:
-            inner, size = product(group.sizes[digit.last + 1 :]), ""
-            divisor = "" if is_one(inner) else self._named(inner)
-            text = f"{group.name} // {divisor}" if divisor else group.name
-            if digit.first > first:
-                size = self._named(digit.size)
-                text += f" % {size}"
-            name = self.fresh("".join(group.letters[digit.first : digit.last + 1]).lower(), group.depth)
-            self.line(f"{name} = {text}", group.depth)
-            self._splits.setdefault(group.name, []).append((name, divisor, size))
-            return name
-
-        return self._remember(("digit", digit), group.depth, make) + group.view
-
-    def name_roles(self) -> None:
-        """Name an index that is split at one place by its role, which is the same for every rank."""
-        for group, splits in self._splits.items():
-            if group not in _WALKED or len({divisor or size for _, divisor, size in splits}) > 1:
-                continue
-            is_alone = len(splits) == 1
-            for name, divisor, size in splits:
-                if divisor and size:
-                    index, extent = "channel", "channels"
-                elif divisor:
-                    index, extent = "outer", ""
-                else:
-                    index, extent = ("channel", "channels") if group in ("row", "rows") else ("col", "n_cols")
-                    index, extent = (index, extent) if is_alone else ("offset", "")
-                self._rename(name, index)
-                self._rename(size, extent)
-                self._rename(divisor, "inner")
-
-    def _rename(self, name: str, wanted: str) -> None:
-        if not wanted or not _IDENTIFIER.fullmatch(name) or name in self.totals or wanted in self._used:
-            return
-        self._used.add(wanted)
-        self._renamed[name] = wanted
-        self.numbers = {wanted if key == name else key: text for key, text in self.numbers.items()}
-        self.sizes = {wanted if key == name else key: size for key, size in self.sizes.items()}
-
-    def condition(self, text: str, index: Index) -> Text:
-        """A condition on an index; `{}` is the index."""
-        written = self.index(index)
-        return Text(text.format(_wrapped(written, _SUM)), groups_of(index))
-
-    @contextmanager
-    def guarded(self, *conditions: Text) -> Iterator[None]:
-        """Loads only where the conditions hold."""
-        self._guards.extend(conditions)
-        yield
-        del self._guards[len(self._guards) - len(conditions) :]
-
-    def mask(self, indices: Sequence[Index]) -> str:
-        """Condition that all groups of some indices, and the guards, are inside."""
-        groups: list[Group] = []
-        for index in indices:
-            groups += [
-                group for group in sorted(groups_of(index), key=lambda g: g.name) if group not in groups
-            ]
-        if not groups:
-            return ""  # one element, which is there for all lanes
-        guards = list(dict.fromkeys(guard.text for guard in self._guards))
-        for guard in self._guards:
-            groups += [group for group in sorted(guard.groups, key=lambda g: g.name) if group not in groups]
-        parts = list(dict.fromkeys([group.mask for group in groups if group.mask] + guards))
-        for named, name in self._masks.items():
-            if named <= set(parts):
-                parts = [name, *(part for part in parts if part not in named)]
-        return _all_of(parts)
-
-    def joined_mask(self, parts: Sequence[str], name: str) -> str:
-        """Text of several conditions; a line of the schedule gives it a name that later masks use."""
-        self._masks[frozenset(parts)] = name
-        return _all_of(parts)
-
-    # --- values
-
-    def in_memory(self, value: Value) -> bool:
-        """True if the kernel loads a value rather than computes it."""
-        return not self._inside(value) and id(value) not in self.done
-
-    def at(self, value: Value, coords: Sequence[Index], other: float = 0.0) -> str:
-        """Name of a value at an index."""
-        if id(value) in self.done:
-            name, _, expected = self.done[id(value)]
-            if expected is not None:
-                self._require(value, coords, expected)
-            return name
-        if not self._inside(value):
-            return self._load(value, coords, other)
-        what = ("at", id(value), tuple(map(key, coords)), tuple(guard.text for guard in self._guards))
-        return self._remember(what, self._depth(coords), lambda: getattr(self, f"_{value.op}")(value, coords))
-
-    def _require(self, value: Value, coords: Sequence[Index], expected: Sequence[Index]) -> None:
-        for axis, (coord, wanted) in enumerate(zip(coords, expected, strict=True)):
-            if not is_one(value.shape[axis]) and key(coord) != key(wanted):
-                raise Unfusable("a result at another index than its own", value)
-
-    def _depth(self, coords: Sequence[Index]) -> int:
-        groups = [group for coord in coords for group in groups_of(coord)]
-        groups += [group for guard in self._guards for group in guard.groups]
-        return max((group.depth for group in groups), default=0)
-
-    def _load(self, value: Value, coords: Sequence[Index], other: float) -> str:
-        offset = flatten(
-            [0 if is_one(size) else coord for coord, size in zip(coords, value.shape, strict=True)],
-            value.shape,
-        )
-        depth = self._depth([offset])
-        self.name_axes(value.shape, letters(value.rank))
-
-        def make() -> str:
-            pointer, mask = self.pointer(value), self.mask([offset])
-            text = pointer if is_zero(offset) else f"{pointer} + {self.index(offset)[0]}"
-            fill = "0.0" if value.dtype.is_floating_point else "0"
-            if other:
-                fill = self.size(other)
-            options = f", mask={mask}, other={fill}" if mask else ""
-            cast = ".to(tl.float32)" if value.dtype in HALF else ""
-            name = self.fresh(self._name_of(value), depth)
-            self.line(f"{name} = tl.load({text}{options}){cast}", depth)
-            return name
-
-        return self._remember(
-            ("load", id(value), key(offset), tuple(guard.text for guard in self._guards), other), depth, make
-        )
-
-    def operand(self, given: Any, shape: Sequence[int], coords: Sequence[Index]) -> str:
-        """An operand of a pointwise operator at the result's index."""
-        if not isinstance(given, Value):
-            return self.size(given)
-        lead = len(shape) - given.rank
-        inner = [
-            0 if is_one(size) or (int(size) == 1 and int(shape[lead + axis]) != 1) else coords[lead + axis]
-            for axis, size in enumerate(given.shape)
-        ]
-        return self.at(given, inner)
-
-    def _point(self, value: Value, coords: Sequence[Index]) -> str:
-        entry, compute = value.entry, value.compute
-        self.fused.setdefault(entry.name.strip("_"))
-        texts: dict[str, str] = {}
-        for name, given in zip(entry.parameters, value.inputs, strict=True):
-            text = self.operand(given, value.shape, coords)
-            if isinstance(given, Value) and _LITERAL.fullmatch(text):
-                if compute.is_floating_point and name != "condition":
-                    text = repr(float(text))
-            elif isinstance(given, Value):
-                if name == "condition":
-                    text = text if given.dtype is torch.bool else f"({text} != 0)"
-                elif (
-                    given.dtype != compute and compute.is_floating_point and not given.dtype.is_floating_point
-                ):
-                    text = f"{text}.to({TL[torch.float32 if compute in HALF else compute]})"
-                elif given.dtype != compute and not {given.dtype, compute} <= _AS_FLOAT:
-                    text = f"{text}.to({TL[compute]})"
-            elif entry.kind == "float" and isinstance(given, int) and not isinstance(given, bool):
-                text = f"{text}.0" if text.lstrip("-").isdigit() else text
-            texts[name] = f"({text})" if text.startswith("-") else text
-        return self._assign(value, entry.text(texts), coords)
-
-    def _assign(self, value: Value, text: str, coords: Sequence[Index]) -> str:
-        depth = min(self._depth(coords), self.depth)
-        name = self.fresh(_result_name(value), depth)
-        self.line(f"{name} = {text}", depth)
-        return name
-
-    def _cast(self, value: Value, coords: Sequence[Index]) -> str:
-        text = self.at(value.inputs[0], coords)
-        source = value.inputs[0].dtype
-        if _LITERAL.fullmatch(text):
-            return repr(float(text)) if value.dtype.is_floating_point else text
-        if (value.dtype in HALF and source is torch.float32) or (
-            source in HALF and value.dtype is torch.float32
-        ):
-            return (
-                text
-                if value.dtype is torch.float32
-                else self._assign(value, f"{text}.to({TL[value.dtype]}).to(tl.float32)", coords)
-            )
-        if value.dtype is torch.bool:
-            return self._assign(value, f"{text} != 0", coords)
-        return self._assign(value, f"{text}.to({TL[value.dtype]})", coords)
-
-    def _copy(self, value: Value, coords: Sequence[Index]) -> str:
-        return self.at(value.inputs[0], coords)
-
-    def _full(self, value: Value, coords: Sequence[Index]) -> str:
-        number = value.inputs[0]
-        if value.dtype.is_floating_point and isinstance(number, int) and not isinstance(number, Size):
-            number = float(number)
-        return self.size(number)
-
-    def _iota(self, value: Value, coords: Sequence[Index]) -> str:
-        first, step = value.inputs
-        text, binds = self.index(coords[value.dim])
-        if not (isinstance(step, int) and int(step) == 1):
-            text, binds = f"{_wrapped((text, binds), _PRODUCT)} * {self.size(step)}", _PRODUCT
-        if not (isinstance(first, int) and not isinstance(first, Size) and first == 0):
-            text, binds = f"{self.size(first)} + {text}", _SUM
-        return text if binds == _ATOM else f"({text})"
+class Kernel(KernelValues):
+    """A kernel with layout operators, which change the index at which values are read."""
 
     def _reshape(self, value: Value, coords: Sequence[Index]) -> str:
         return self.at(value.inputs[0], self.reshaped(coords, value.shape, value.inputs[0].shape))
@@ -504,9 +76,9 @@ class Kernel:
             inner = product(sizes[axis + 1 :])
             text, binds = self.index(index)
             if not is_one(inner):
-                text, binds = f"{_wrapped((text, binds), _PRODUCT)} // {_atom(self._named(inner))}", _PRODUCT
+                text, binds = f"{wrapped((text, binds), PRODUCT)} // {atom(self._named(inner))}", PRODUCT
             if any(not is_one(size) for size in sizes[:axis]):
-                text, binds = f"{_wrapped((text, binds), _PRODUCT)} % {_atom(self._named(size))}", _PRODUCT
+                text, binds = f"{wrapped((text, binds), PRODUCT)} % {atom(self._named(size))}", PRODUCT
             result.append(Text(text, groups_of(index), binds))
         return result
 
@@ -526,7 +98,7 @@ class Kernel:
     ) -> list[Index]:
         """Index with one axis computed from the old one."""
         text = template.format(
-            _wrapped(self.index(coords[axis]), _PRODUCT if binds == _PRODUCT else _SUM), *map(self.size, more)
+            wrapped(self.index(coords[axis]), PRODUCT if binds == PRODUCT else SUM), *map(self.size, more)
         )
         groups = groups_of(coords[axis])
         return [*coords[:axis], Text(text, groups, binds), *coords[axis + 1 :]]
@@ -537,16 +109,16 @@ class Kernel:
         if is_zero(coords[value.dim]):
             return self.at(value.inputs[0], [*coords[: value.dim], start, *coords[value.dim + 1 :]])
         if not (isinstance(step, int) and int(step) == 1):
-            coords = self._changed(coords, value.dim, "{} * {}", _PRODUCT, step)
+            coords = self._changed(coords, value.dim, "{} * {}", PRODUCT, step)
         if not is_plain:
-            coords = self._changed(coords, value.dim, "{} + {}", _SUM, start)
+            coords = self._changed(coords, value.dim, "{} + {}", SUM, start)
         return self.at(value.inputs[0], coords)
 
     def _flip(self, value: Value, coords: Sequence[Index]) -> str:
         for axis in value.dims:
             size, index = self.size(value.shape[axis]), coords[axis]
-            text = f"{size} - 1 - {_wrapped(self.index(index), _PRODUCT)}"
-            coords = [*coords[:axis], Text(text, groups_of(index), _SUM), *coords[axis + 1 :]]
+            text = f"{size} - 1 - {wrapped(self.index(index), PRODUCT)}"
+            coords = [*coords[:axis], Text(text, groups_of(index), SUM), *coords[axis + 1 :]]
         return self.at(value.inputs[0], coords)
 
     def _roll(self, value: Value, coords: Sequence[Index]) -> str:
@@ -554,10 +126,10 @@ class Kernel:
         back = (size - value.shift) if value.shift > 0 else -value.shift
         if int(back) < 0 or int(value.shift) > int(size):
             back = size - (value.shift % size)
-        text = f"({_wrapped(self.index(index), _SUM)} + {self.size(back)}) % {self.size(size)}"
+        text = f"({wrapped(self.index(index), SUM)} + {self.size(back)}) % {self.size(size)}"
         return self.at(
             value.inputs[0],
-            [*coords[: value.dim], Text(text, groups_of(index), _PRODUCT), *coords[value.dim + 1 :]],
+            [*coords[: value.dim], Text(text, groups_of(index), PRODUCT), *coords[value.dim + 1 :]],
         )
 
     def _pad(self, value: Value, coords: Sequence[Index]) -> str:
@@ -565,15 +137,15 @@ class Kernel:
         for axis, before in enumerate(value.before):
             if host(value.shape[axis]) == host(x.shape[axis]):
                 continue
-            text = f"{_wrapped(self.index(coords[axis]), _SUM)} - {self.size(before)}"
+            text = f"{wrapped(self.index(coords[axis]), SUM)} - {self.size(before)}"
             size = self.size(x.shape[axis])
-            index = Text(text, groups_of(coords[axis]), _SUM)
+            index = Text(text, groups_of(coords[axis]), SUM)
             if value.mode == "circular":
-                index = Text(f"({text} + {size}) % {size}", index.groups, _PRODUCT)
+                index = Text(f"({text} + {size}) % {size}", index.groups, PRODUCT)
             elif value.mode == "replicate":
-                index = Text(f"tl.minimum(tl.maximum({text}, 0), {size} - 1)", index.groups, _ATOM)
+                index = Text(f"tl.minimum(tl.maximum({text}, 0), {size} - 1)", index.groups, ATOM)
             elif value.mode == "reflect":
-                index = Text(f"{size} - 1 - tl.abs({size} - 1 - tl.abs({text}))", index.groups, _SUM)
+                index = Text(f"{size} - 1 - tl.abs({size} - 1 - tl.abs({text}))", index.groups, SUM)
             else:
                 conditions += [Text(f"{text} >= 0", index.groups), Text(f"{text} < {size}", index.groups)]
             inner[axis] = index
@@ -591,12 +163,12 @@ class Kernel:
         index = coords[axis]
         parts: list[tuple[str, str]] = []
         for number, part in enumerate(value.inputs):
-            written = _wrapped(self.index(index), _SUM)
+            written = wrapped(self.index(index), SUM)
             end = start + part.shape[axis]
             conditions = [] if number == 0 else [Text(f"{written} >= {self.size(start)}", groups_of(index))]
             if number < len(value.inputs) - 1:
                 conditions.append(Text(f"{written} < {self.size(end)}", groups_of(index)))
-            inner = index if number == 0 else Text(f"{written} - {self.size(start)}", groups_of(index), _SUM)
+            inner = index if number == 0 else Text(f"{written} - {self.size(start)}", groups_of(index), SUM)
             with self.guarded(*conditions):
                 parts.append(
                     (conditions[-1].text, self.at(part, [*coords[:axis], inner, *coords[axis + 1 :]]))
@@ -609,7 +181,7 @@ class Kernel:
 
     def _gather(self, value: Value, coords: Sequence[Index]) -> str:
         x, index = value.inputs
-        at = Text(self.at(index, coords), self._groups(coords), _ATOM)
+        at = Text(self.at(index, coords), self._groups(coords), ATOM)
         return self.at(x, [*coords[: value.dim], at, *coords[value.dim + 1 :]])
 
     def _take(self, value: Value, coords: Sequence[Index]) -> str:
@@ -626,11 +198,8 @@ class Kernel:
             if value.wraps:
                 size = self.size(x.shape[axis])
                 name = f"tl.where({name} < 0, {name} + {size}, {name})"
-            inner.append(Text(name, self._groups(at), _ATOM))
+            inner.append(Text(name, self._groups(at), ATOM))
         return self.at(x, inner)
-
-    def _groups(self, coords: Sequence[Index]) -> frozenset[Group]:
-        return frozenset(group for coord in coords for group in groups_of(coord))
 
 
 def _digits(index: Digit, sizes: Sequence[int]) -> list[Index] | None:
@@ -650,34 +219,6 @@ def _digits(index: Digit, sizes: Sequence[int]) -> list[Index] | None:
     while axis <= index.last and is_one(index.group.sizes[axis]):
         axis += 1
     return result if axis == index.last + 1 else None
-
-
-def _all_of(conditions: Sequence[str]) -> str:
-    if len(conditions) == 1:
-        return conditions[0]
-    return " & ".join(part if _IDENTIFIER.fullmatch(part) else f"({part})" for part in conditions)
-
-
-def _result_name(value: Value) -> str:
-    """Name of a line's result by its operator."""
-    name = value.entry.name.strip("_") if value.op == "point" else value.op
-    return _RESULTS.get(name, name)
-
-
-_RESULTS = {
-    "add": "total", "sub": "diff", "mul": "scaled", "true_divide": "quotient", "square": "squared",
-    "maximum": "upper", "minimum": "lower", "cast": "value", "where": "chosen", "sqrt": "root",
-    "gelu_erf": "gelu", "gelu_tanh": "gelu", "neg": "negated", "exp": "exps", "pad": "padded",
-    "cat": "joined", "abs": "size", "log": "logs", "power": "powered", "rsqrt": "inverse",
-}  # fmt: skip
-
-
-def _wrapped(written: tuple[str, int], least: int) -> str:
-    return f"({written[0]})" if written[1] < least else written[0]
-
-
-def _atom(text: str) -> str:
-    return text if _IDENTIFIER.fullmatch(text) else f"({text})"
 
 
 __all__ = ["HALF", "TL", "Kernel", "Unfusable", "join"]

@@ -8,41 +8,23 @@ of operators; a call without an entry stays as it is. Shapes and attributes of t
 from __future__ import annotations
 
 import ast
-import itertools
 import math
 import random
 import types
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode, unset_fake_temporarily
-from torch.overrides import TorchFunctionMode, resolve_name
-from torch.utils._pytree import tree_flatten, tree_map
 
-from kernel_core.generator.decompose import FAULTS, decomposed, paired
-from kernel_core.generator.ir import Unsupported, Value, make
-from kernel_core.generator.operators import BUILDERS, pointwise
-from kernel_core.generator.operators.indexing import assign
-from kernel_core.generator.sizes import (
-    NAMES,
-    Names,
-    Number,
-    Shape,
-    Size,
-    dimensions,
-    host,
-    root,
-    without_text,
-)  # fmt: skip
+from kernel_core.generator.names import NAMES, Names
+from kernel_core.generator.recorder import Graph, Recorder, Unreadable, module_path, short_name, with_text
+from kernel_core.generator.sizes import Number, Size, host
 from kernel_core.records import Problem
 
-OPAQUE = (nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.TransformerEncoderLayer)
-"""Layers that call what has no name in torch's interface; they stay layers."""
 PRODUCTS = frozenset(
     {
         *("linear", "bilinear", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "einsum"),
@@ -51,30 +33,6 @@ PRODUCTS = frozenset(
     }
 )
 """Matrix products and convolutions by torch's names: a library has its own kernels for them."""
-_KEYS = itertools.count()
-"""Numbers of results that stay torch's: an id may belong to a value that is gone."""
-_FIXED = (0, 1, -1)
-"""Attributes that are literals in the answer: a stride of 1 is no size, and an axis is none."""
-_PLAIN = ("dim", "is_floating_point", "is_complex", "is_contiguous", "stride", "element_size", "get_device")
-
-
-class Unreadable(Exception):
-    """A module that cannot be run, or that does what a graph cannot hold."""
-
-
-@dataclass
-class Graph:
-    """Values of a module."""
-
-    inputs: list[Value]
-    outputs: Any
-    """A nest of values and numbers, as `forward` returns it."""
-    reasons: list[str] = field(default_factory=list)
-    """Calls that stay torch's, and why."""
-    names: Names = field(default_factory=Names)
-    """Local names of sizes."""
-    steps: list[str] = field(default_factory=list)
-    """Names of the operators in order, as torch spells them."""
 
 
 def read(problem: Problem, on_meta: bool = False, library: frozenset[str] = frozenset()) -> Graph:
@@ -140,7 +98,7 @@ def _read(problem: Problem, arguments: list[str], library: frozenset[str]) -> Gr
         with unset_fake_temporarily():
             model = module.Model(*positional, **named)
     inputs = list(module.get_inputs())
-    recorder = _Recorder(model, library)
+    recorder = Recorder(model, library)
     with _named_numbers(model), recorder.running(), torch.no_grad():
         values = [recorder.argument(given, name) for given, name in zip(inputs, arguments, strict=False)]
         outputs = model(*values)
@@ -154,7 +112,7 @@ def _named_numbers(model: nn.Module) -> Iterator[None]:
         path = module_path(name)
         for key, value in list(vars(module).items()):
             if not key.startswith("_") and key != "training":
-                vars(module)[key] = _with_text(value, f"{path}.{key}")
+                vars(module)[key] = with_text(value, f"{path}.{key}")
     with ExitStack() as stack:
         for function in ("sqrt", "log", "exp"):
             stack.enter_context(mock.patch.object(math, function, _keeping(function)))
@@ -172,304 +130,12 @@ def _keeping(function: str) -> Callable[..., float]:
     return call
 
 
-def module_path(name: str) -> str:
-    """Host text of a submodule: `self.net[0].conv`."""
-    text = "self"
-    for part in name.split(".") if name else ():
-        text += f"[{part}]" if part.isdigit() else f".{part}"
-    return text
-
-
-def _with_text(value: Any, text: str) -> Any:
-    if type(value) is int:
-        return Size(value, text) if value not in _FIXED else value
-    if type(value) is float:
-        return Number(value, text)
-    if type(value) is tuple and value and all(type(item) in (int, float) for item in value):
-        return tuple(_with_text(item, f"{text}[{k}]") for k, item in enumerate(value))
-    return value
-
-
-def _one_step(module: nn.RNNBase, x: torch.Tensor, *state: Any, **named: Any) -> Any:
-    """Shapes of a recurrent layer's results from one step: thousands of fake ones take minutes."""
-    axis = 1 if module.batch_first and x.dim() == 3 else 0
-    length = x.shape[axis]
-    output, *rest = module.forward(x.narrow(axis, 0, 1), *state, **named)
-    shape = [length if k == axis else size for k, size in enumerate(output.shape)]
-    return output.new_empty(shape), *rest
-
-
-class _Recorder(TorchFunctionMode):
-    """Makes a value of each tensor that torch's functions return."""
-
-    def __init__(self, model: nn.Module, library: frozenset[str]) -> None:
-        super().__init__()
-        self._library = library
-        self._values: dict[int, tuple[torch.Tensor, Value]] = {}
-        self._parts: dict[int, tuple[torch.Tensor, Any]] = {}
-        """For views made by an index: the tensor and the index."""
-        self._inputs: list[Value] = []
-        self._model = model
-        self._reasons: list[str] = []
-        self._steps: list[str] = []
-        self._paths = {id(module): module_path(name) for name, module in model.named_modules()}
-        for name, module in model.named_modules():
-            path = module_path(name)
-            own = {**module._parameters, **module._buffers, **vars(module)}
-            for key, tensor in own.items():
-                if isinstance(tensor, torch.Tensor):
-                    self._leaf(tensor, f"{path}[{key}]" if key.isdigit() else f"{path}.{key}")
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Record what torch's functions do, and keep opaque layers whole."""
-        call = nn.Module.__call__
-
-        def layer(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if not isinstance(module, OPAQUE):
-                return call(module, *args, **kwargs)
-            plain = tree_map(without_text, (args, kwargs))
-            with torch._C.DisableTorchFunction():
-                if isinstance(module, nn.RNNBase):
-                    result = _one_step(module, *plain[0], **plain[1])
-                else:
-                    result = call(module, *plain[0], **plain[1])
-            self._reasons.append(f"{type(module).__name__}: a layer without a schedule")
-            return self._call(self._paths[id(module)], args, kwargs, result, type(module).__name__)
-
-        with mock.patch.object(nn.Module, "__call__", layer), self:
-            yield
-
-    def argument(self, given: Any, name: str) -> Any:
-        """An argument for `forward`, with the text of its number."""
-        if isinstance(given, torch.Tensor):
-            self._inputs.append(self._leaf(given, name))
-            return given
-        if isinstance(given, tuple | list):
-            raise Unreadable("an input that is a list of tensors")
-        return _with_text(given, name)
-
-    def graph(self, outputs: Any) -> Graph:
-        """The graph with `forward`'s results."""
-        with torch._C.DisableTorchFunction():
-            nest = self._values_of(outputs)
-        return Graph(self._inputs, nest, self._reasons, NAMES.get(), self._steps)
-
-    def value(self, tensor: torch.Tensor) -> Value:
-        """The value of a tensor that a recorded function made."""
-        if id(tensor) not in self._values:
-            raise Unreadable("a tensor that no recorded function made")
-        return self._values[id(tensor)][1]
-
-    def _leaf(self, tensor: torch.Tensor, text: str) -> Value:
-        if id(tensor) in self._values:
-            return self._values[id(tensor)][1]
-        if text.startswith("self."):
-            shape = [size if size != 1 else 1 for size in dimensions(text, tensor.shape)]
-        else:
-            shape = dimensions(text, tensor.shape)
-        value = make("leaf", (), shape, tensor.dtype, text=text)
-        self._values[id(tensor)] = (tensor, value)
-        return value
-
-    def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        name = resolve_name(function) or getattr(function, "__name__", str(function))
-        base = short_name(name)
-        if base in ("shape", "size", "numel", "nelement", "ndim", "__len__", "len"):
-            return self._measured(base, function, args, kwargs)
-        plain_args, plain_kwargs = tree_map(without_text, (args, kwargs))
-        try:
-            result = function(*plain_args, **plain_kwargs)
-        except DataDependentOutputException:  # torch checks values that fake tensors lack
-            result = self._like_the_table(base, args, kwargs)
-        if base == "setitem":
-            result = args[0]
-            if self._parts.get(id(args[2]), (None,))[0] is result and args[2]._base is not None:
-                return None  # the part was changed in place and written back
-        tensors = [leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, torch.Tensor)]
-        if (
-            not tensors
-            or base in _PLAIN
-            or (name.endswith(".__get__") and base in ("grad", "device", "dtype"))
-        ):
-            return result
-        if base == "getitem" and result._base is not None:
-            self._parts[id(result)] = (args[0], args[1])
-        self._steps.append(base)
-        return self._recorded(function, name, base, args, kwargs, result)
-
-    def _like_the_table(self, base: str, args: Any, kwargs: Any) -> Any:
-        """Fake results with the shapes and types of the table's entry."""
-        made = built(base, *self._values_of((args, kwargs)))
-        return tree_map(lambda value: torch.empty(tuple(map(int, value.shape)), dtype=value.dtype), made)
-
-    def _values_of(self, nest: Any) -> Any:
-        return tree_map(lambda leaf: self.value(leaf) if isinstance(leaf, torch.Tensor) else leaf, nest)
-
-    def _measured(self, base: str, function: Any, args: Any, kwargs: Any) -> Any:
-        known = isinstance(args[0], torch.Tensor) and id(args[0]) in self._values
-        if not known:
-            return function(*tree_map(without_text, args), **kwargs)
-        shape = Shape(self.value(args[0]).shape)
-        if base == "ndim":
-            return len(shape)
-        if base in ("numel", "nelement"):
-            return shape.numel()
-        if base in ("len", "__len__"):
-            return int(shape[0])
-        dim = args[1] if len(args) > 1 else kwargs.get("dim")
-        return shape if dim is None else shape[int(dim)]
-
-    def _recorded(self, function: Any, name: str, base: str, args: Any, kwargs: Any, result: Any) -> Any:
-        if base in self._library:
-            return self._call(_spelled(name), args, kwargs, result, base)
-        in_place = isinstance(args[0] if args else None, torch.Tensor) and result is args[0]
-        values = self._values_of((args, kwargs))
-        reason = "another shape or type than torch's"
-        try:
-            made = built(base, *values)
-            if self._bound(made, result, in_place):
-                return result
-        except Unsupported as error:
-            reason = str(error)
-        except FAULTS as error:
-            reason = f"arguments that the table does not have ({error})"
-        try:
-            if self._bound(decomposed(function, values[0], values[1], built), result, in_place):
-                return result
-        except Exception as error:  # torch's decompositions may raise anything
-            reason += f"; decomposed: {error or type(error).__name__}"[:200]
-        self._reasons.append(f"{base}: {reason}")
-        if in_place:
-            raise Unreadable(f"{base} in place")
-        return self._call(_spelled(name), args, kwargs, result, base)
-
-    def _bound(self, made: Any, result: Any, in_place: bool) -> bool:
-        """Give each result its value; False where shape or type is not torch's."""
-        pairs = paired(made, result)
-        self._values |= {id(tensor): (tensor, value) for value, tensor in pairs}
-        if pairs and in_place:
-            self._change_memory(pairs[0][1])
-        return bool(pairs)
-
-    def _change_memory(self, changed: torch.Tensor) -> None:
-        """Write a part that was changed in place back; other views of its memory are forgotten."""
-        known, part = {id(changed)}, changed
-        while id(part) in self._parts:
-            whole, key = self._parts[id(part)]
-            value = assign(self.value(whole), key, self.value(part))
-            self._values[id(whole)], part = (whole, value), whole
-            known.add(id(whole))
-        base = changed if changed._base is None else changed._base
-        for tensor, _ in list(self._values.values()):
-            if id(tensor) not in known and (tensor is base or tensor._base is base):
-                del self._values[id(tensor)]
-
-    def _call(self, spelled: str, args: Any, kwargs: Any, result: Any, base: str) -> Any:
-        """A call that stays torch's: its text, with tensors as `{0}`, `{1}`."""
-        tensors: list[Value] = []
-
-        def written(argument: Any) -> str:
-            if isinstance(argument, torch.Tensor):
-                tensors.append(self.value(argument))
-                return f"{{{len(tensors) - 1}}}"
-            if isinstance(argument, tuple | list):
-                inner = ", ".join(map(written, argument)) + (
-                    "," if len(argument) == 1 and isinstance(argument, tuple) else ""
-                )
-                return f"({inner})" if isinstance(argument, tuple) else f"[{inner}]"
-            if isinstance(argument, torch.dtype | torch.device | slice):
-                return (
-                    repr(argument)
-                    if not isinstance(argument, torch.device)
-                    else f"torch.device({str(argument)!r})"
-                )
-            return host(argument)
-
-        parts = [written(argument) for argument in args]
-        parts += [f"{key}={written(value)}" for key, value in kwargs.items() if key != "_stacklevel"]
-        method = spelled.startswith(".")
-        if spelled == "getitem":
-            text = f"{parts[0]}[{', '.join(parts[1:])}]"
-        else:
-            text = (
-                f"{parts[0]}{spelled}({', '.join(parts[1:])})" if method else f"{spelled}({', '.join(parts)})"
-            )
-        text = text.replace("torch.nn.functional.", "F.")
-        group = object()
-        for path, tensor in _leaves(result):
-            made = make(
-                "call",
-                tuple(tensors),
-                tensor.shape,
-                tensor.dtype,
-                text=text,
-                path=path,
-                group=group,
-                base=base,
-            )
-            self._values[id(tensor)] = (tensor, _with_sizes(made))
-        return result
-
-
-def _leaves(result: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:
-    """Tensors of a nest of tuples with the indices that lead to them."""
-    if isinstance(result, torch.Tensor):
-        yield path, result
-    elif isinstance(result, tuple | list):
-        for index, part in enumerate(result):
-            yield from _leaves(part, (*path, index))
-    elif result is not None:
-        raise Unreadable(f"a call that gives {type(result).__name__}")
-
-
-def _with_sizes(value: Value) -> Value:
-    """A result of torch's with sizes that say where it stands; the name comes when the text is written."""
-    key = f"<{next(_KEYS)}>"
-    shape = tuple(dimensions(key, value.shape))
-    return Value(value.op, value.inputs, shape, value.dtype, {**value.attributes, "key": key})
-
-
-def short_name(name: str) -> str:
-    """Last part of torch's name without marks of operators, methods in place and getters."""
-    base = name.removesuffix(".__get__").rsplit(".", 1)[-1]
-    if base.startswith("special_"):
-        base = base.removeprefix("special_")
-    if base.startswith("__") and base.endswith("__"):
-        base = base.strip("_")
-        if base in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor"):
-            return base[1:]
-        return {"radd": "add", "rand": "and", "ror": "or", "rxor": "xor"}.get(base, base)
-    return base[:-1] if base.endswith("_") and not base.startswith("_") else base
-
-
-def built(base: str, args: Any, kwargs: Any) -> Any:
-    """The values of a call by the table. Raises Unsupported, or TypeError for arguments it does not have."""
-    if base not in BUILDERS:
-        base = base.removesuffix("_copy")  # `permute_copy` and its like: where values stand is not theirs
-    if base in BUILDERS:
-        return BUILDERS[base](
-            *args, **{key: value for key, value in kwargs.items() if key not in ("inplace", "out")}
-        )
-    entry = pointwise().get(base)
-    if entry is None:
-        raise Unsupported("no entry")
-    if kwargs.get("out") is not None:
-        raise Unsupported("out")
-    from kernel_core.generator.build import point
-
-    named = {key: value for key, value in kwargs.items() if key not in ("inplace", "out")}
-    renamed = {"input": "x", "self": "x", "exponent": "other"}
-    return point(entry.name, *args, **{renamed.get(key, key): value for key, value in named.items()})
-
-
-def _spelled(name: str) -> str:
-    """Host text of a function by its resolved name."""
-    base = name.rsplit(".", 1)[-1]
-    if name.startswith("torch.Tensor."):
-        return "getitem" if base == "__getitem__" else f".{base}"
-    return name.replace("torch.functional.", "torch.")
-
-
-__all__ = ["Graph", "Unreadable", "forward_arguments", "forward_of", "load_module", "read", "root"]
+__all__ = [
+    "Graph",
+    "Unreadable",
+    "forward_arguments",
+    "forward_of",
+    "load_module",
+    "read",
+    "short_name",
+]

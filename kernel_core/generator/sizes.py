@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-_ATOM, _PRODUCT, _SUM = 3, 2, 1
+ATOM, _PRODUCT, _SUM = 3, 2, 1
 
 
 class _Expression:
@@ -106,7 +105,7 @@ class Size(_Expression, int):
     """A size and the literal that is added to it."""
 
     def __new__(
-        cls, value: int, text: str, binds: int = _ATOM, factors: tuple[Factor, ...] | None = None
+        cls, value: int, text: str, binds: int = ATOM, factors: tuple[Factor, ...] | None = None
     ) -> Size:
         self = int.__new__(cls, value)
         self.text, self.binds = text, binds
@@ -115,86 +114,22 @@ class Size(_Expression, int):
         return self
 
     def __pow__(self, other: Any, modulus: Any = None) -> Any:
-        return Number(int(self) ** other, f"{_wrapped(self, _ATOM)} ** {_wrapped(other, _ATOM)}", _PRODUCT)
+        return Number(int(self) ** other, f"{_wrapped(self, ATOM)} ** {_wrapped(other, ATOM)}", _PRODUCT)
 
     def __neg__(self) -> Size:
-        return Size(-int(self), f"-{_wrapped(self, _ATOM)}", _SUM)
+        return Size(-int(self), f"-{_wrapped(self, ATOM)}", _SUM)
 
 
 class Number(_Expression, float):
     """A floating-point number with its host expression."""
 
-    def __new__(cls, value: float, text: str, binds: int = _ATOM) -> Number:
+    def __new__(cls, value: float, text: str, binds: int = ATOM) -> Number:
         self = float.__new__(cls, value)
         self.text, self.binds = text, binds
         return self
 
     def __neg__(self) -> Number:
-        return Number(-float(self), f"-{_wrapped(self, _ATOM)}", _SUM)
-
-
-class Names:
-    """Local names of the host code for sizes that are more than a name."""
-
-    def __init__(self) -> None:
-        self.definitions: dict[str, str] = {}
-        """Expressions by name, each made of names before it."""
-        self.taken: set[str] = set()
-        self.equal: dict[str, Size] = {}
-        """Sizes that an operator needs to be equal to others, such as K of both factors, by their texts."""
-
-    def fresh(self, wanted: str) -> str:
-        """A name that nothing has yet."""
-        name, number = wanted, 2
-        while name in self.taken:
-            name, number = f"{wanted}{number}", number + 1
-        self.taken.add(name)
-        return name
-
-    def bind(self, size: int, wanted: str) -> int:
-        """The size under a name of its own; names and literals stay."""
-        if not isinstance(size, Size) or size.binds == _ATOM or run_of(size) is not None:
-            return size
-        for name, text in self.definitions.items():
-            if text == size.text:
-                return Size(int(size), name)
-        name = self.fresh(wanted)
-        self.definitions[name] = size.text
-        return Size(int(size), name)
-
-
-NAMES: ContextVar[Names] = ContextVar("NAMES")
-"""Names of the module that is being read or answered."""
-
-
-def bind(size: int, wanted: str) -> int:
-    """The size under a local name of the host code, where a module is being read."""
-    names = NAMES.get(None)
-    return size if names is None else names.bind(size, wanted)
-
-
-def unify(size: int, other: int) -> None:
-    """Say that two sizes are equal for every input that the module takes."""
-    names = NAMES.get(None)
-    if names is None or not isinstance(size, Size) or not isinstance(other, Size):
-        return
-    if canonical(size) != canonical(other):
-        names.equal[canonical(other)] = size
-
-
-def canonical(size: Any) -> str:
-    """Host text of a size, the same for sizes that are equal."""
-    names, text = NAMES.get(None), host(size)
-    if names is None or not isinstance(size, Size):
-        return text
-    if text in names.equal:
-        return canonical(names.equal[text])
-    if len(size.factors) == 1 and size.factors[0] is size:
-        return text
-    parts = [_as_size(factor) for factor in _single_dimensions(size)]
-    if len(parts) > 1 and any(host(part) in names.equal for part in parts):
-        return canonical(product(names.equal.get(host(part), part) for part in parts))
-    return text
+        return Number(-float(self), f"-{_wrapped(self, ATOM)}", _SUM)
 
 
 def is_named(value: Any) -> bool:
@@ -213,57 +148,10 @@ def host(value: Any) -> str:
     return str(value) if not isinstance(value, str) else repr(value)
 
 
-def dimensions(tensor: str, shape: Sequence[int]) -> list[int]:
-    """Sizes of a tensor that the host calls `tensor`."""
-    runs = [Run(tensor, len(shape), axis, axis) for axis in range(len(shape))]
-    return [Size(size, run.text, factors=(run,)) for size, run in zip(shape, runs, strict=True)]
-
-
 def run_of(size: Any) -> Run | None:
     """Dimensions of one tensor whose product a size is; None for any other size."""
     factors = size.factors if isinstance(size, Size) else ()
     return factors[0] if len(factors) == 1 and isinstance(factors[0], Run) else None
-
-
-def run_in(size: int, tensors: Iterable[tuple[str, Sequence[int]]]) -> Run | None:
-    """Dimensions of the first of some tensors whose product a size is; tensors are names with shapes."""
-    text = canonical(size)
-    for name, shape in tensors if isinstance(size, Size) else ():
-        rank = len(shape)
-        for length in range(1, rank + 1):
-            for first in range(rank - length + 1):
-                if canonical(product(shape[first : first + length])) == text:
-                    return Run(name, rank, first, first + length - 1)
-    return None
-
-
-def shape_text(shape: Sequence[int]) -> str:
-    """Host text of a shape; neighbouring dimensions of one tensor are a slice of its shape."""
-    parts: list[str] = []
-    axis = 0
-    while axis < len(shape):
-        run, end = _dimension(shape[axis]), axis + 1
-        while run is not None and end < len(shape):
-            following = _dimension(shape[end])
-            if following is None or following.tensor != run.tensor or following.first != run.last + 1:
-                break
-            run, end = Run(run.tensor, run.rank, run.first, following.last), end + 1
-        if run is None or (end == axis + 1 and (run.rank, run.first, axis) != (2, 0, 0)):
-            parts.append(host(shape[axis]))
-        elif run.first == 0 and run.last == run.rank - 1:
-            parts.append(f"*{run.tensor}.shape")
-        else:
-            last = {run.rank - 1: "", run.rank - 2: "-1"}.get(run.last, str(run.last + 1))
-            parts.append(f"*{run.tensor}.shape[{run.first or ''}:{last}]")
-        axis = end
-    if len(parts) == 1 and parts[0].startswith("*"):
-        return parts[0][1:]
-    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
-
-
-def _dimension(size: int) -> Run | None:
-    run = run_of(size)
-    return run if run is not None and run.first == run.last else None
 
 
 def product(sizes: Iterable[int]) -> int:
@@ -363,7 +251,7 @@ def _multiplied(factors: Sequence[Factor], value: int) -> int:
         only = merged[0]
         if not isinstance(only, Run):
             return int(only) if not isinstance(only, Size) else only
-        return Size(value, only.text, _PRODUCT if "//" in only.text else _ATOM, (only,))
+        return Size(value, only.text, _PRODUCT if "//" in only.text else ATOM, (only,))
     return Size(value, " * ".join(texts), _PRODUCT, tuple(merged))
 
 
@@ -376,7 +264,8 @@ def _neighbours_joined(runs: Sequence[Run]) -> list[Run]:
     return result
 
 
-def _single_dimensions(size: int) -> list[Factor]:
+def single_dimensions(size: int) -> list[Factor]:
+    """Return the factors of a size with each run taken apart."""
     return [
         part
         for factor in _factors(size)
@@ -388,15 +277,16 @@ def _single_dimensions(size: int) -> list[Factor]:
     ]
 
 
-def _as_size(factor: Factor) -> int:
-    binds = _PRODUCT if isinstance(factor, Run) and "//" in factor.text else _ATOM
+def as_size(factor: Factor) -> int:
+    """Return a factor as a size, for its text."""
+    binds = _PRODUCT if isinstance(factor, Run) and "//" in factor.text else ATOM
     return Size(1, factor.text, binds, (factor,)) if isinstance(factor, Run) else factor
 
 
 def _cancelled(size: int, by: int) -> list[Factor] | None:
     """Factors of `size` without those of `by`; None where `by` has another one."""
-    left = _single_dimensions(size)
-    for factor in _single_dimensions(by):
+    left = single_dimensions(size)
+    for factor in single_dimensions(by):
         match = [
             k for k, other in enumerate(left) if type(other) is type(factor) and str(other) == str(factor)
         ]
@@ -409,18 +299,6 @@ def _cancelled(size: int, by: int) -> list[Factor] | None:
 def _wrapped(value: Any, least: int) -> str:
     is_loose = value.binds < least if is_named(value) else value < 0
     return f"({host(value)})" if is_loose else host(value)
-
-
-class Shape(tuple[int, ...]):
-    """Sizes with texts, with the methods of `torch.Size`."""
-
-    def numel(self) -> int:
-        """Return the product of the sizes."""
-        return product(self)
-
-    def __getitem__(self, key: Any) -> Any:
-        part = tuple.__getitem__(self, key)
-        return Shape(part) if isinstance(key, slice) else part
 
 
 def without_text(value: Any) -> Any:

@@ -16,7 +16,8 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_leaves, tree_map
 
 from kernel_core.generator.read import short_name
-from kernel_core.generator.sizes import Number, Shape, Size, host, without_text
+from kernel_core.generator.shapes import Shape
+from kernel_core.generator.sizes import Number, Size, host, without_text
 
 _MEASURES = ("shape", "size", "numel", "nelement", "ndim", "dim", "__len__", "len")
 _SIGNS = {

@@ -23,8 +23,9 @@ from kernel_core.generator.build import (
 )  # fmt: skip
 from kernel_core.generator.index import letters
 from kernel_core.generator.ir import Unsupported, Value, make
+from kernel_core.generator.names import bind
 from kernel_core.generator.operators.pointwise import operator
-from kernel_core.generator.sizes import Size, bind, host, is_one, product
+from kernel_core.generator.sizes import Size, host, is_one, product
 
 
 def sizes_of(given: tuple[Any, ...]) -> tuple[Any, ...]:

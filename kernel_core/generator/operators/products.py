@@ -26,10 +26,11 @@ from kernel_core.generator.build import (
 )  # fmt: skip
 from kernel_core.generator.index import AXES
 from kernel_core.generator.ir import Unsupported, Value, make
+from kernel_core.generator.names import bind, unify
 from kernel_core.generator.operators.layout import _transpose, gather_rows
 from kernel_core.generator.operators.pointwise import operator
 from kernel_core.generator.operators.reductions import softmax
-from kernel_core.generator.sizes import Size, bind, ceil_div, host, is_named, product, root, unify
+from kernel_core.generator.sizes import Size, ceil_div, host, is_named, product, root
 
 
 def dot(a: Value, b: Value) -> Value:

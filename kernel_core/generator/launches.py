@@ -1,0 +1,246 @@
+"""Host code of an answer: allocations, launches and calls of torch, with the sizes that they name."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from kernel_core.generator.fuse import Plan, Region
+from kernel_core.generator.index import AXES
+from kernel_core.generator.ir import CHEAP, Value
+from kernel_core.generator.names import canonical
+from kernel_core.generator.read import Graph, Unreadable
+from kernel_core.generator.schedules.written import Written
+from kernel_core.generator.shapes import run_in, shape_text
+from kernel_core.generator.sizes import Size, host
+
+_SPATIAL, _MANY_DIMENSIONS = ("conv", "window"), 2
+"""Regions that need dimensions of an image one by one; so many get names together."""
+
+
+class Launches:
+    """Lines of `forward` for a plan whose kernels are written."""
+
+    def __init__(self, graph: Graph, plan: Plan) -> None:
+        self.graph, self.plan = graph, plan
+        self.names: dict[int, str] = {}
+        self.taken = graph.names.taken
+        self.written: list[Written] = []
+        self.lines: list[str] = []
+        self.keys: dict[str, str] = {}
+        self.totals: dict[str, list[str]] = {}
+        """Sizes of each launch, by the name of its kernel."""
+        self.assigned: dict[str, str] = {}
+        """Host texts of the totals of the last launch by name."""
+
+    def _host_lines(self, ready: dict[int, Written]) -> None:
+        """Launches and calls, each as soon as its tensors are there."""
+        waiting: list[Any] = [*self.plan.regions]
+        groups: dict[int, list[Value]] = {}
+        for value in self.plan.values:
+            if value.op == "call":
+                groups.setdefault(id(value.group), []).append(value)
+        waiting += list(groups.values())
+        have = {id(value) for value in self.plan.values if value.op == "leaf"}
+        while waiting:
+            for item in waiting:
+                needs = self._needs_of(item, ready)
+                if all(id(value) in have for value in needs):
+                    break
+            else:
+                raise Unreadable("kernels that wait for each other")
+            waiting.remove(item)
+            if isinstance(item, Region):
+                self._launch(ready[id(item)])
+                have |= {id(value) for value in item.outputs}
+            else:
+                self._call(item)
+                have |= {id(value) for value in item}
+
+    def _needs_of(self, item: Any, ready: dict[int, Written]) -> list[Value]:
+        if isinstance(item, Region):
+            written = ready[id(item)]
+            start = written.starts_from
+            own = [] if start is None or start.op == "full" else [self._base(start)]
+            return own + [
+                argument for argument in written.tensors.values() if argument not in written.outputs
+            ]
+        return [self._base(tensor) for tensor in item[0].tensors]
+
+    def _base(self, value: Value) -> Value:
+        while value.op in CHEAP and id(value) not in self.plan.materialised:
+            value = value.inputs[0]
+        return value
+
+    def _launch(self, written: Written) -> None:
+        for value in written.outputs:
+            made = self._allocated(value, written)
+            self.lines.append(f"{self._name(value, 'out')} = {made}")
+        numbers = self._numbers(written)
+        own = self._totals(written, numbers)
+
+        def renamed(text: str) -> str:
+            return re.sub(r"(?<![.\w])[A-Za-z_]\w*", lambda match: own.get(match[0], match[0]), text)
+
+        tensors = [self._expression(value) for value in written.tensors.values()]
+        given = [own.get(name, numbers[name]) for name in written.numbers]
+        grid = renamed(written.grid)
+        if grid.startswith("lambda"):
+            self.lines.append(f"grid = {grid}")
+            grid = "grid"
+        constants = [f"{name}={renamed(text)}" for name, text in written.constants.items()]
+        self.lines.append(f"{written.name}[{grid}]({', '.join([*tensors, *given, *constants])})")
+
+    def _shapes(self, written: Written) -> list[tuple[str, tuple[int, ...]]]:
+        """Names and shapes of a launch's tensors that the host has, those that are read first."""
+        known = sorted(written.tensors.values(), key=lambda tensor: tensor in written.outputs)
+        return [
+            (self._expression(tensor), tensor.shape)
+            for tensor in known
+            if tensor.op == "leaf" or id(tensor) in self.names
+        ]
+
+    def _numbers(self, written: Written) -> dict[str, str]:
+        """Host texts of a launch's numbers by their arguments; sizes by the shapes of its own tensors."""
+        shapes = self._shapes(written)
+        texts = dict(written.numbers)
+        for name, size in written.sizes.items():
+            run = run_in(size, shapes)
+            texts[name] = canonical(size)
+            if run is not None:
+                texts[name] = run.flat_text if written.totals.get(name) else run.text
+        return texts
+
+    def _totals(self, written: Written, numbers: dict[str, str]) -> dict[str, str]:
+        """Write the lines that compute a launch's totals; names by those of the arguments."""
+        own: dict[str, str] = {}
+        for argument in written.totals:
+            text, name = numbers[argument], argument
+            if name in self.taken:
+                name = self._free(name)
+            for other, its in own.items():
+                if re.search(rf"{re.escape(numbers[other])}(?![\w.\[])", text) and other != argument:
+                    text = text.replace(numbers[other], its)
+            own[argument] = name
+            self.totals.setdefault(written.name, []).append(f"{name} = {text}")
+            if self.assigned.get(name) != text and name != text:
+                self.lines.append(f"{name} = {text}")
+            self.assigned = {
+                known: its for known, its in self.assigned.items() if name not in _words(its)
+            } | {name: text}
+        return own
+
+    def _allocated(self, value: Value, written: Written) -> str:
+        """Host text of an output: empty, full of one number, or a copy of the tensor that it starts from."""
+        start, function, fill = written.starts_from, "empty", ""
+        if start is not None and start.op != "full":
+            return f"{self._expression(start)}.clone()"
+        if start is not None:
+            function, fill = "full", f", {host(start.inputs[0])}"
+        tensors = [argument for argument in written.tensors.values() if argument not in written.outputs]
+        for tensor in tensors:
+            if tensor.dtype == value.dtype and list(map(host, tensor.shape)) == list(map(host, value.shape)):
+                return f"torch.{function}_like({self._expression(tensor)}{fill})"
+        source = next(iter(tensors), None) or next(iter(self.graph.inputs), None)
+        if source is None:
+            raise Unreadable("a kernel without a tensor that says its device")
+        same = next((tensor for tensor in tensors if tensor.dtype == value.dtype), None)
+        dtype = f"{self._expression(same)}.dtype" if same is not None else str(value.dtype)
+        device = f"{self._expression(source)}.device"
+        shapes = self._shapes(written)
+        runs = [run_in(size, shapes) for size in value.shape]
+        shape = shape_text(
+            [
+                size if run is None else Size(int(size), run.text, factors=(run,))
+                for size, run in zip(value.shape, runs, strict=True)
+            ]
+        )
+        return f"torch.{function}({shape}{fill}, device={device}, dtype={dtype})"
+
+    def _call(self, values: list[Value]) -> None:
+        """A call that stays torch's."""
+        first = values[0]
+        text = first.text.format(*(self._expression(tensor) for tensor in first.tensors))
+        if not first.path:
+            name = self._name(first, first.base)
+            self.lines.append(f"{name} = {text}")
+        else:
+            name = self._free(first.base)
+            self.lines.append(f"{name} = {text}")
+            for value in values:
+                own = self._name(value, "_".join(map(str, (first.base, *value.path))))
+                self.lines.append(f"{own} = {name}{''.join(f'[{index}]' for index in value.path)}")
+        for value in values:
+            self.keys[value.key] = self.names[id(value)]
+            self.lines.append(f"{self.names[id(value)]} = {self.names[id(value)]}.contiguous()")
+
+    def _name(self, value: Value, wanted: str) -> str:
+        name = self._free(wanted)
+        self.names[id(value)] = name
+        return name
+
+    def _free(self, wanted: str) -> str:
+        name, number = wanted, 2
+        while name in self.taken:
+            name, number = f"{wanted}_{number}", number + 1
+        self.taken.add(name)
+        return name
+
+    def _expression(self, value: Value) -> str:
+        """Host text of a value in memory, as a view where its shape differs."""
+        if value.op == "leaf":
+            return value.text
+        if id(value) in self.names:
+            return self.names[id(value)]
+        if value.op == "reshape":
+            shape = shape_text(value.shape)
+            shape = shape.removeprefix("(").removesuffix(")").removesuffix(",") if len(value.shape) else "()"
+            return f"{self._expression(value.inputs[0])}.view({shape})"
+        if value.op == "expand":
+            return self._expression(value.inputs[0])
+        raise Unreadable(f"{value.op} that no kernel stored")
+
+    def _with_keys(self, line: str) -> str:
+        for key, name in self.keys.items():
+            line = line.replace(key, name)
+        return line
+
+    def _with_sizes(self, lines: list[str]) -> list[str]:
+        """The lines with the sizes that they name, each before the first line that needs it."""
+        result: list[str] = []
+        known = set[str]()
+
+        def need(line: str) -> None:
+            for word in _words(line):
+                if word not in known and word in self.graph.names.definitions:
+                    known.add(word)
+                    text = self._with_keys(self.graph.names.definitions[word])
+                    need(text)
+                    result.append(f"{word} = {text}")
+
+        for line in lines:
+            need(line)
+            result.append(line)
+        for leaf in self.graph.inputs:
+            result = self._with_named_dimensions(leaf, result)
+        return result
+
+    def _with_named_dimensions(self, leaf: Value, lines: list[str]) -> list[str]:
+        """The lines with names for an input's dimensions, where they need several one by one."""
+        names = (
+            AXES.get(leaf.rank, ()) if any(region.kind in _SPATIAL for region in self.plan.regions) else ()
+        )
+        texts = {host(size): name for size, name in zip(leaf.shape, names, strict=False)}
+        pattern = re.compile("|".join(rf"(?<![.\w]){re.escape(text)}" for text in texts) or "(?!)")
+        places = [index for index, line in enumerate(lines) if pattern.search(line)]
+        used = {match for index in places for match in pattern.findall(lines[index])}
+        if len(used) < _MANY_DIMENSIONS or any(name in self.taken for name in names):
+            return lines
+        self.taken |= set(names)
+        named = [pattern.sub(lambda match: texts[match[0]], line) for line in lines]
+        return [*named[: places[0]], f"{', '.join(names)} = {leaf.text}.shape", *named[places[0] :]]
+
+
+def _words(line: str) -> list[str]:
+    """Names in a line that are no attributes."""
+    return re.findall(r"(?<![.\w])[A-Za-z_]\w*", line)

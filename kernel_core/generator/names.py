@@ -1,0 +1,72 @@
+"""Local names of the host code, and sizes that are equal for every input."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+
+from kernel_core.generator.sizes import ATOM, Size, as_size, host, product, run_of, single_dimensions
+
+
+class Names:
+    """Local names of the host code for sizes that are more than a name."""
+
+    def __init__(self) -> None:
+        self.definitions: dict[str, str] = {}
+        """Expressions by name, each made of names before it."""
+        self.taken: set[str] = set()
+        self.equal: dict[str, Size] = {}
+        """Sizes that an operator needs to be equal to others, such as K of both factors, by their texts."""
+
+    def fresh(self, wanted: str) -> str:
+        """A name that nothing has yet."""
+        name, number = wanted, 2
+        while name in self.taken:
+            name, number = f"{wanted}{number}", number + 1
+        self.taken.add(name)
+        return name
+
+    def bind(self, size: int, wanted: str) -> int:
+        """The size under a name of its own; names and literals stay."""
+        if not isinstance(size, Size) or size.binds == ATOM or run_of(size) is not None:
+            return size
+        for name, text in self.definitions.items():
+            if text == size.text:
+                return Size(int(size), name)
+        name = self.fresh(wanted)
+        self.definitions[name] = size.text
+        return Size(int(size), name)
+
+
+NAMES: ContextVar[Names] = ContextVar("NAMES")
+"""Names of the module that is being read or answered."""
+
+
+def bind(size: int, wanted: str) -> int:
+    """The size under a local name of the host code, where a module is being read."""
+    names = NAMES.get(None)
+    return size if names is None else names.bind(size, wanted)
+
+
+def unify(size: int, other: int) -> None:
+    """Say that two sizes are equal for every input that the module takes."""
+    names = NAMES.get(None)
+    if names is None or not isinstance(size, Size) or not isinstance(other, Size):
+        return
+    if canonical(size) != canonical(other):
+        names.equal[canonical(other)] = size
+
+
+def canonical(size: Any) -> str:
+    """Host text of a size, the same for sizes that are equal."""
+    names, text = NAMES.get(None), host(size)
+    if names is None or not isinstance(size, Size):
+        return text
+    if text in names.equal:
+        return canonical(names.equal[text])
+    if len(size.factors) == 1 and size.factors[0] is size:
+        return text
+    parts = [as_size(factor) for factor in single_dimensions(size)]
+    if len(parts) > 1 and any(host(part) in names.equal for part in parts):
+        return canonical(product(names.equal.get(host(part), part) for part in parts))
+    return text
