@@ -10,19 +10,20 @@ from typing import Any
 
 from torch.utils._pytree import tree_flatten, tree_map
 
-from kernel_core.generator.fuse import Plan, Region, in_two_stages
+from kernel_core.generator.fuse import Plan, Region, in_two_stages, with_attention
 from kernel_core.generator.ir import Value, make
 from kernel_core.generator.kernel import Unfusable
 from kernel_core.generator.launches import Launches
 from kernel_core.generator.module import input_texts, kept
 from kernel_core.generator.read import Graph, Unreadable, read
-from kernel_core.generator.schedules import conv, flat, gemm, partial, row, scan, scatter, window
+from kernel_core.generator.schedules import attention, conv, flat, gemm, partial, row, scan, scatter, window
 from kernel_core.generator.schedules.written import Context, Written
 from kernel_core.generator.sizes import host
 from kernel_core.records import Problem
 
 SCHEDULES: dict[str, Callable[[Context], Written]] = {
-    "flat": flat.write, "reduce": row.write, "dot": gemm.write, "conv": conv.write, "window": window.write,
+    "flat": flat.write, "reduce": row.write, "dot": gemm.write, "attention": attention.write,
+    "conv": conv.write, "window": window.write,
     "scan": scan.write, "partial": partial.write, "scatter": scatter.write,
 }  # fmt: skip
 
@@ -63,7 +64,7 @@ class _Writer(Launches):
         leaves = [leaf for leaf in tree_flatten(graph.outputs)[0] if isinstance(leaf, Value)]
         if not leaves:
             raise Unreadable("forward returns no tensor")
-        self.outputs = in_two_stages(leaves)
+        self.outputs = with_attention(in_two_stages(leaves))
         self.plan = Plan(self.outputs)
         is_torchs = any(value.op == "call" for value in self.plan.values)
         if not self.plan.regions and not is_torchs:  # views alone: kernels copy them

@@ -7,7 +7,7 @@ kernel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kernel_core.generator.ir import CHEAP, Value, make, walk
@@ -66,7 +66,7 @@ class Plan:
             elif value.op == "scatter":
                 if value.inputs[0].op != "full":
                     self._force_one(value.inputs[0])
-            elif value.op in ("dot", "conv", "window"):
+            elif value.op in ("dot", "conv", "window", "attention"):
                 for tensor in value.tensors:
                     if _work(tensor) > (1 if value.op != "window" else 4):
                         self._force_one(tensor)
@@ -170,6 +170,13 @@ _FEW_RESULTS, _LONG, _PART = 128, 32768, 16384
 
 def in_two_stages(outputs: Sequence[Value]) -> list[Value]:
     """The outputs with long reductions to few results split: parts first, by many programs, then the rest."""
+    return _rebuilt(outputs, lambda value, new, made: _split(new) if value.op == "reduce" else new)
+
+
+def _rebuilt(
+    outputs: Sequence[Value], change: Callable[[Value, Value, dict[int, Value]], Value]
+) -> list[Value]:
+    """The outputs with each value made anew of new ones; `change` gets the value, its copy and all copies."""
     made: dict[int, Value] = {}
     for value in walk(tuple(outputs)):
         inputs = tuple(
@@ -177,7 +184,7 @@ def in_two_stages(outputs: Sequence[Value]) -> list[Value]:
         )
         is_same = all(a is b for a, b in zip(inputs, value.inputs, strict=True))
         new = value if is_same else Value(value.op, inputs, value.shape, value.dtype, value.attributes)
-        made[id(value)] = _split(new) if value.op == "reduce" else new
+        made[id(value)] = change(value, new, made)
     return [made[id(output)] for output in outputs]
 
 
@@ -193,6 +200,67 @@ def _split(value: Value) -> Value:
     )  # fmt: skip
     second = make("reduce", (first,), (results, 1), value.dtype, kind=value.kind, dims=(1,))
     return make("reshape", (second,), value.shape, value.dtype)
+
+
+_LARGEST_HEAD = 256
+
+
+def with_attention(outputs: Sequence[Value]) -> list[Value]:
+    """The outputs with each softmax of scores between two products as one `attention`."""
+    users: dict[int, int] = {id(output): 1 for output in outputs}
+    for value in walk(tuple(outputs)):
+        for tensor in value.tensors:
+            users[id(tensor)] = users.get(id(tensor), 0) + 1
+    return _rebuilt(outputs, lambda value, new, made: _as_attention(value, new, made, users))
+
+
+def _as_attention(value: Value, new: Value, made: dict[int, Value], users: dict[int, int]) -> Value:
+    """A product of softmax weights and values as `attention`; any other value as it is."""
+    scores = _softmax_of(value.inputs[0], users) if value.op == "dot" else None
+    if scores is None or value.rank != scores.rank:
+        return new
+    scored, masks, stack = None, list[Value](), [scores]
+    while stack:
+        inner = stack.pop()
+        if inner.op == "dot" and scored is None and inner.shape == scores.shape:
+            scored = inner
+        elif inner.op in ("point", "cast") and inner.shape == scores.shape:
+            stack += inner.tensors
+        else:
+            masks.append(made[id(inner)])
+    if scored is None or users[id(scored)] != (2 if scored is scores else 1):
+        return new
+    if max(int(scored.inputs[0].shape[-1]), int(value.shape[-1])) > _LARGEST_HEAD:
+        return new
+    product_of = made[id(scored)]
+    inputs = (*product_of.inputs, new.inputs[1], *masks)
+    return make(
+        "attention", inputs, value.shape, value.dtype, product=product_of, scores=made[id(scores)]
+    )  # fmt: skip
+
+
+def _softmax_of(weights: Value, users: dict[int, int]) -> Value | None:
+    """What a softmax over the last axis is computed of, if nothing else reads its results."""
+    if not _is_point(weights, "true_divide") or users[id(weights)] != 1:
+        return None
+    raised, total = weights.inputs
+    if not _is_point(raised, "exp") or users[id(raised)] != 2 or not _is_point(raised.inputs[0], "sub_"):
+        return None
+    scores, top = raised.inputs[0].inputs
+    is_softmax = (
+        isinstance(total, Value)
+        and isinstance(top, Value)
+        and (total.op, top.op) == ("reduce", "reduce")
+        and (total.kind, top.kind) == ("sum", "amax")
+        and total.inputs[0] is raised
+        and top.inputs[0] is scores
+        and total.dims == top.dims == (scores.rank - 1,)
+    )
+    return scores if is_softmax and users[id(scores)] == 2 else None
+
+
+def _is_point(value: object, name: str) -> bool:
+    return isinstance(value, Value) and value.op == "point" and value.entry.name == name
 
 
 def stored(value: Value) -> Value:

@@ -15,6 +15,7 @@
 | `partial` | tensor | `kind`, `dims`, `part`: reduction of parts of so many elements, first of two stages |
 | `scan` | tensor | `kind`, `dim` |
 | `dot` | a, b | of the last two dimensions, the first ones broadcast |
+| `attention` | q, transposed k, v, masks | `product` of q and k, `scores` that are made of it |
 | `conv` | x, weight | `stride`, `padding`, `dilation`, `groups`, `transposed` |
 | `window` | x | `kind`, `kernel`, `stride`, `padding`, `dilation`, `is_partial` |
 

@@ -155,6 +155,28 @@ BY_SCHEDULE = {
     "attention": problem(
         "F.scaled_dot_product_attention(a, b, c, is_causal=True)", *["torch.randn(2, 2, 19, 16)"] * 3
     ),
+    "attention_with_a_mask": problem(
+        "F.scaled_dot_product_attention(a, b, c, attn_mask=d)",
+        "torch.randn(2, 2, 70, 8)",
+        "torch.randn(2, 2, 133, 8)",
+        "torch.randn(2, 2, 133, 24)",
+        "(torch.arange(133)[None, :] > torch.arange(70)[:, None])",
+    ),
+    "attention_written_out": problem(
+        "(torch.softmax(a @ b.transpose(-2, -1) / 4 + c, dim=-1) @ d).transpose(1, 2)",
+        *["torch.randn(2, 2, 35, 16)"] * 2,
+        "torch.randn(2, 1, 35, 35)",
+        "torch.randn(2, 2, 35, 16)",
+    ),
+    "attention_of_one_head": problem("torch.softmax(a @ b.t(), -1) @ b", *["torch.randn(19, 16)"] * 2),
+    "attention_with_grouped_heads": problem(
+        "F.scaled_dot_product_attention(a, b, c, enable_gqa=True)",
+        "torch.randn(2, 4, 19, 16)",
+        *["torch.randn(2, 2, 21, 16)"] * 2,
+    ),
+    "scores_that_are_returned": problem(
+        "torch.softmax(a @ b.t(), -1), torch.softmax(a @ b.t(), -1) @ b", *["torch.randn(19, 16)"] * 2
+    ),
     "convolution": problem(
         "F.relu(self.conv(a))", IMAGE, layers="self.conv = nn.Conv2d(6, 20, 3, stride=2, padding=1)"
     ),

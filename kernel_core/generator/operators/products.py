@@ -158,13 +158,22 @@ def _pair_sum(terms: list[str], right: str, parts: Any) -> Value:
     return permute(reshape(value, [sizes[x] for x in order]), [order.index(x) for x in right])
 
 
+def _repeated(x: Value, times: int) -> Value:
+    """Each head so many times in a row, as grouped queries read it."""
+    lead, rest = x.shape[:-2], x.shape[-2:]
+    wide = expand(reshape(x, [*lead, 1, *rest]), [*lead, times, *rest])
+    return reshape(wide, [*lead[:-1], lead[-1] * times, *rest])
+
+
 @operator("scaled_dot_product_attention")
 def _attention(
     query: Value, key: Value, value: Value, attn_mask: Any = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: Any = None, enable_gqa: bool = False,
 ) -> Value:  # fmt: skip
-    if float(dropout_p) or enable_gqa:
-        raise Unsupported("dropout or grouped heads in attention")
+    if float(dropout_p):
+        raise Unsupported("dropout in attention")
+    if enable_gqa and int(key.shape[-3]) != int(query.shape[-3]):
+        key, value = (_repeated(heads, query.shape[-3] // key.shape[-3]) for heads in (key, value))
     factor = 1.0 / root(query.shape[-1]) if scale is None else scale
     scores = mul(dot(query, _transpose(key, -1, -2)), factor)
     if is_causal:

@@ -47,17 +47,17 @@ def write(context: Context) -> Written:
 
     def left() -> str:
         coords = [*own[:-1], tile.k_of_a.digit(0)]
-        return tile.kernel.at(a, _aligned(coords, a))
+        return tile.kernel.at(a, aligned(coords, a))
 
     def right() -> str:
         front = own[:lead] if not folds else [0] * lead
-        return tile.kernel.at(b, _aligned([*front, tile.k_of_b.digit(0), tile.n.digit(0)], b))
+        return tile.kernel.at(b, aligned([*front, tile.k_of_b.digit(0), tile.n.digit(0)], b))
 
     plan = "Each program computes one tile of the product, loops over K, and applies the epilogue."
     return tile.finish(left, right, own, plan)
 
 
-def _aligned(coords: list[Index], value: Value) -> list[Index]:
+def aligned(coords: list[Index], value: Value) -> list[Index]:
     """Index of an operand that may have fewer axes, or axes of size 1."""
     own = coords[len(coords) - value.rank :]
     return [0 if is_one(size) else coord for coord, size in zip(own, value.shape, strict=True)]
