@@ -94,3 +94,9 @@ def test_the_suite_is_one_of_the_endless_ones():
 @pytest.mark.exhaustive
 def test_processes_share_a_draw_and_do_not_change_it():
     assert draw.generate_graphs("train", 70, 4, processes=2) == draw.generate_graphs("train", 70, 4)
+
+
+def test_drawn_attention_is_one_kernel():
+    made = draw.generate_graphs("train", 4, 3, ("attention",))
+    sources = [problem.kernels[0].source for problem in made]
+    assert all(source.count("@triton.jit") == 1 and "def attention" in source for source in sources)
