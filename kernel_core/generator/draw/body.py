@@ -75,10 +75,13 @@ def _sources(lines: Sequence[Line], inputs: set[str]) -> list[str]:
 def _segment(lines: Sequence[Line], inputs: set[str], rng: random.Random) -> tuple[int, int] | None:
     """A range of lines that read one value from outside and of which only the last is read outside."""
     ranges = []
+    unpacked = {name for line in lines for name in _read(line.mark) if not MARK.fullmatch(line.mark)}
     for start in range(len(lines)):
         for end in range(start + 1, len(lines)):
             inner = {line.mark for line in lines[start : end - 1]}
             rest = {name for line in lines[end:] for name in _read(line.text)}
+            if any(unpacked & {*_read(line.text)} for line in lines[start:end]):
+                continue
             if (
                 all(map(MARK.fullmatch, inner))
                 and not inner & rest

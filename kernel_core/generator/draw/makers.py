@@ -39,9 +39,11 @@ class Places:
             text = re.sub(rf"(?<=[ (])\({run},?\)", self.tuple_name, text)
             text = re.sub(rf"(?<=[(\[ ]){run}(?=,?[)\]])", f"*{self.tuple_name}", text)
         for name in self.spelled:
-            text = re.sub(rf"\b{name}\b(?: (\*|//) (\d+))?", lambda match: self._number(match, at), text)
+            text = re.sub(
+                rf"(?<![\w.]){name}\b(?!=)(?: (\*|//) (\d+))?", lambda match: self._number(match, at), text
+            )
         for position, name in enumerate(self.members):
-            text = re.sub(rf"\b{name}\b", f"{self.tuple_name}[{position}]", text)
+            text = re.sub(rf"(?<![\w.]){name}\b(?!=)", f"{self.tuple_name}[{position}]", text)
         return text
 
     def _number(self, match: re.Match[str], at: str) -> str:
@@ -141,7 +143,7 @@ def filled(given: Input, habits: Habits) -> str:
     if domain == "randn" and (given.dtype == "float32" or "(" not in habits.filling):
         domain = habits.filling
     if "(" in domain:
-        return domain.replace("{}", shape).replace("{tuple}", f"({shape}{one})")
+        return domain.replace("{}", shape or "()").replace("{tuple}", f"({shape}{one})")
     if habits.shape == "list" and given.axes:
         shape = f"[{shape}]"
     elif habits.shape == "tuple" and given.axes:

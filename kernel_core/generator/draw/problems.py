@@ -241,7 +241,7 @@ def _weight(name: str) -> int:
 
 def answered(draft: Draft, split: Split, rng: random.Random) -> Generated | None:
     """The problem with its kernel and mistakes; None where something stays with PyTorch or is not finite."""
-    if not _is_sound(draft.problem):
+    if not is_sound(draft.problem):
         return None
     try:
         written = answer(draft.problem, on_meta=True)
@@ -259,7 +259,7 @@ def _mistakes(written: Answer, rng: random.Random) -> Iterator[GradedKernel]:
         yield GradedKernel(grade="mistake", fault=edited[0], source=edited[1], thinking=written.thinking)
 
 
-def _is_sound(problem: Problem) -> bool:
+def is_sound(problem: Problem) -> bool:
     """True where the reference runs at small sizes with finite results that are not all the same."""
     try:
         module = load_module(resize(problem, problem.cpu_constants))

@@ -137,6 +137,13 @@ KINDS = {
         (5, 9, 13),
         (3, 5, 6),
     ),
+    "t": Kind(
+        "number of entries",
+        ("num_rows", "table_size", "num_nodes", "capacity"),
+        (4096, 5000, 10000, 32768, 50000),
+        (19, 24, 30),
+        (8, 16, 20),
+    ),
     "z": Kind(
         "number of elements",
         ("n", "size", "numel", "length", "num_elements"),

@@ -112,9 +112,12 @@ class Sketch:
             return self.rng.choice(ODD[:7] if self.habits.sizes == "small" else ODD)
         return self.rng.choice(of.literal if self.habits.sizes == "small" else of.gpu)
 
-    def input(self, axes: Sequence[Axis], domain: str = "randn", dtype: str = "") -> Tensor:
-        """Return a new argument of `forward`; `domain` is as in `Input`."""
-        name = self._fresh(INPUTS if not self.inputs else SECONDS)
+    def input(
+        self, axes: Sequence[Axis], domain: str = "randn", dtype: str = "", names: Sequence[str] = ()
+    ) -> Tensor:
+        """Return a new argument of `forward`; `domain` is as in `Input`, `names` are usual ones for it."""
+        words = False if names and self.chance(0.7) else None
+        name = self._fresh(names or (INPUTS if not self.inputs else SECONDS), words)
         dtype = dtype or self.habits.dtype
         self.inputs.append(Input(name, domain, tuple(axes), dtype))
         return Tensor(name, tuple(axes), dtype)
@@ -141,6 +144,11 @@ class Sketch:
         self.settings[name] = value
         return f"self.{name}"
 
+    def stored_size(self, name: str, axis: Axis) -> str:
+        """Store a size in an attribute and return the text that reads it."""
+        self.constructor.append(f"self.{name} = {axis.text}")
+        return f"self.{name}"
+
     def _fresh(self, names: Sequence[str], words: bool | None = None) -> str:
         pool = WORDS if (self.habits.drawn_names if words is None else words) else names
         for _ in range(20):
@@ -160,6 +168,29 @@ class Sketch:
         self.lines.append(Line(mark, text, operators))
         self.operators += operators
         return Tensor(mark, tuple(axes), dtype or self.habits.dtype)
+
+    def sizes_of(self, x: Tensor) -> list[str]:
+        """Return texts of a value's sizes in `forward`: names that a line unpacks, or reads of each."""
+        letters = {2: "bn", 3: "bsd", 4: "bchw", 5: "bcdhw"}.get(x.rank, "")
+        names = [letter for letter in letters if letter not in self.taken]
+        if len(names) == x.rank and self.chance(0.7):
+            if self.chance(0.4):
+                names = [name.upper() for name in names]
+            if not {*names} & ({*self.sizes} | {"F"}):
+                self.taken.update(name.lower() for name in names)
+                read = "shape" if self.chance(0.7) else "size()"
+                self.lines.append(Line(", ".join(names), f"{x}.{read}"))
+                return names
+        read = self.rng.choice(("shape[{}]", "size({})"))
+        return [f"{x}.{read.format(at)}" for at in range(x.rank)]
+
+    def parts(self, text: str, axes: Sequence[Axis], names: Sequence[str], *operators: str) -> list[Tensor]:
+        """Add a line that unpacks several values of the same axes, under names that are free."""
+        free = [name if name not in self.taken else f"{name}_{len(self.lines)}" for name in names]
+        self.taken.update(free)
+        self.lines.append(Line(", ".join(free), text, operators))
+        self.operators += operators
+        return [Tensor(name, tuple(axes)) for name in free]
 
     def number(self) -> str:
         """Return a number that an author may write."""

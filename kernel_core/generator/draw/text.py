@@ -96,7 +96,7 @@ class _Text:
 
     def _names_in(self, lines: Sequence[str]) -> list[str]:
         text = "\n".join(lines)
-        return [name for name in self.sketch.sizes if re.search(rf"\b{name}\b", text)]
+        return [name for name in self.sketch.sizes if re.search(rf"(?<![\w.]){name}\b(?! ?=)", text)]
 
     def _arguments(self) -> list[Argument]:
         names = [] if self.is_hard or self.is_global else list(self.used)
