@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernel_core.generator.draw.chains import COMMON, activated, convolution, linear, norm_of_last, normalised
+from kernel_core.generator.draw.chains import convolution, linear, norm_of_last, normalised
 from kernel_core.generator.draw.functions import FUNCTIONS
+from kernel_core.generator.draw.losses import loss_function
+from kernel_core.generator.draw.norms import norm_function
 from kernel_core.generator.draw.optimizers import optimizer
 from kernel_core.generator.draw.sizes import ONE, Axis
 from kernel_core.generator.draw.sketch import Sketch, Tensor
-from kernel_core.generator.draw.written_out import WRITTEN_OUT
+from kernel_core.generator.draw.steps import COMMON, activated
 
 
 def perceptron(sketch: Sketch) -> list[Tensor]:
-    """Two to four linear layers with activations between, at times with norms and a residual."""
+    """Draw two to four linear layers with activations between, at times with norms and a residual."""
     x = start = sketch.input(sketch.axes(sketch.rng.choice(("mk", "bsk"))))
     act, has_norm = sketch.rng.choice(COMMON), sketch.chance(0.3)
     for at in range(sketch.rng.randint(2, 4)):
@@ -29,7 +31,7 @@ def perceptron(sketch: Sketch) -> list[Tensor]:
 
 
 def feed_forward(sketch: Sketch) -> list[Tensor]:
-    """The feed-forward block of a transformer, plain or gated."""
+    """Draw the feed-forward block of a transformer, plain or gated."""
     x = sketch.input(sketch.axes("bsn"))
     width, inner = x.axes[-1], x.axes[-1].times(sketch.rng.choice((2, 4)))
     h = _normed(sketch, x)
@@ -52,7 +54,7 @@ def _normed(sketch: Sketch, x: Tensor) -> Tensor:
 
 
 def residual_block(sketch: Sketch) -> list[Tensor]:
-    """Convolution, norm and activation twice around a shortcut."""
+    """Draw convolution, norm and activation twice around a shortcut."""
     x = sketch.input(sketch.axes("bchw"))
     act = sketch.rng.choice(("relu", "silu", "gelu", "leaky_relu"))
     h = normalised(sketch, _kept(sketch, x, x.axes[1]))
@@ -72,7 +74,7 @@ def _kept(sketch: Sketch, x: Tensor, out: Axis) -> Tensor:
 
 
 def squeeze_excite(sketch: Sketch) -> list[Tensor]:
-    """Channels weighted by a small network over their means."""
+    """Draw channels weighted by a small network over their means."""
     x = sketch.input(sketch.axes("bchw"))
     c = x.axes[1]
     pooled = sketch.emit(
@@ -89,7 +91,7 @@ def squeeze_excite(sketch: Sketch) -> list[Tensor]:
 
 
 def attention(sketch: Sketch) -> list[Tensor]:
-    """Scores, weights and a weighted sum, with one head or several."""
+    """Draw scores, weights and a weighted sum, with one head or several."""
     b, e, s, f = sketch.axes("besf")
     lead = (b, e) if sketch.chance(0.6) else (b,)
     q, k, v = (sketch.input((*lead, s, f)) for _ in range(3))
@@ -126,7 +128,7 @@ def attention(sketch: Sketch) -> list[Tensor]:
 
 
 def attention_block(sketch: Sketch) -> list[Tensor]:
-    """Projections, scaled dot products and an output projection."""
+    """Draw projections, scaled dot products and an output projection."""
     x = sketch.input(sketch.axes("bsn"))
     width = x.axes[-1]
     q, k, v = (linear(sketch, x, width, bias=sketch.chance(0.5)) for _ in range(3))
@@ -143,7 +145,7 @@ def attention_block(sketch: Sketch) -> list[Tensor]:
 
 
 def convolutional_network(sketch: Sketch) -> list[Tensor]:
-    """Two or three convolutions with pooling, and a linear layer."""
+    """Draw one to three convolutions with pooling, and a linear layer."""
     x = sketch.input(sketch.axes("bchw"))
     for at in range(sketch.rng.randint(1, 3)):
         x = activated(
@@ -164,7 +166,7 @@ def convolutional_network(sketch: Sketch) -> list[Tensor]:
 
 
 def mixer(sketch: Sketch) -> list[Tensor]:
-    """A linear layer along positions, transposed in and out."""
+    """Draw a linear layer along positions, transposed in and out."""
     x = sketch.input(sketch.axes("bsn"))
     h = sketch.emit(f"{_normed(sketch, x)}.transpose(1, 2)", (x.axes[0], x.axes[2], x.axes[1]), "transpose")
     h = activated(sketch, linear(sketch, h, x.axes[1]), sketch.rng.choice(("gelu", "silu")))
@@ -222,6 +224,7 @@ NETWORKS: dict[str, Callable[[Sketch], list[Tensor]]] = {
     "multi_head_attention": multi_head_attention,
     "token_embedding": token_embedding,
     "optimizer": optimizer,
+    "loss_function": loss_function,
+    "norm_function": norm_function,
     **FUNCTIONS,
-    **WRITTEN_OUT,
 }

@@ -56,7 +56,7 @@ _MOST_DRAWS = 200
 _LEAST_SHARED, _CHUNK = 64, 16
 """Problems from which processes share a draw, and that one takes at once."""
 _MOST_REPEATED = 8
-_MOST_FORMS = 8
+_MOST_FORMS, _LAYER_FORMS = 20, 8
 _WITHOUT_HALF = (
     "convolution", "product", "norm", "layer", "loss", "attention", "indexing", "scan", "pooling", "bits",
 )  # fmt: skip
@@ -235,8 +235,8 @@ def _grammar(
 
 @functools.cache
 def _weight(name: str) -> int:
-    """Operators with more forms, such as `gather`, are drawn more often."""
-    return min(len(forms().get(name, "four")), _MOST_FORMS)
+    """Return the weight of an operator: those with more forms, such as `gather`, are drawn more often."""
+    return min(len(forms().get(name, ())) or _LAYER_FORMS, _MOST_FORMS)
 
 
 def answered(draft: Draft, split: Split, rng: random.Random) -> Generated | None:

@@ -37,11 +37,19 @@ InstanceNorm2d | bchw | c ; c, affine=True
 InstanceNorm1d | bcl | c, affine=True
 BatchNorm2d | bchw | c ; c, eps=1e-3
 BatchNorm1d | mn | n
+BatchNorm1d | bcl | c
+BatchNorm3d | bcdhw | c
+InstanceNorm3d | bcdhw | c
+LayerNorm | mn | n, elementwise_affine=False ; n
+Linear | mk | k, o, bias=False ; in_features=k, out_features=o
 PReLU | bchw | c ; 1
 Conv1d | bcl | c, p, 3 ; c, p, kernel_size=5, padding=2 ; c, p, 3, stride=2, bias=False ; c, p, 3, dilation=2
 Conv2d | bchw | c, p, 3 ; c, p, 3, padding=1 ; c, p, kernel_size=1 ; c, p, 3, stride=2, padding=1 ; c, c, 3, padding=1, groups=c ; c, p, (3, 5), padding=(1, 2), bias=False ; c, p, 3, padding=1, groups=4
-Conv3d | bcdhw | c, p, 3, padding=1 ; c, p, kernel_size=1
+Conv2d | bchw | c, p, (5, 3), stride=(2, 1), padding=(2, 1) ; c, p, 3, dilation=2, padding=2 ; c, p, kernel_size=7, stride=4, padding=3 ; c, p, (1, 5) ; c, c, 5, padding=2, groups=c
+Conv3d | bcdhw | c, p, 3, padding=1 ; c, p, kernel_size=1 ; c, p, (1, 3, 3), padding=(0, 1, 1) ; c, p, 3, stride=2, padding=1, bias=False
 ConvTranspose1d | bcl | c, p, 4, stride=2, padding=1 ; c, p, 3
+ConvTranspose3d | bcdhw | c, p, 2, stride=2 ; c, p, kernel_size=3, padding=1
+ConvTranspose2d | bchw | c, p, (3, 5), padding=(1, 2) ; c, p, 3, stride=2, padding=1, output_padding=1
 ConvTranspose2d | bchw | c, p, 3, padding=1 ; c, p, kernel_size=2, stride=2 ; c, p, 4, stride=2, padding=1
 Embedding | vocabulary | v, n
 """  # noqa: E501

@@ -12,7 +12,8 @@ from kernel_core.generator.draw.sizes import KINDS, ODD, SHAPES, Axis
 from kernel_core.problems.vocabulary import WORDS
 
 INPUTS = (
-    *("x", "x", "x", "x", "input", "inputs", "inp", "a", "hidden", "hidden_states", "features", "tensor"),
+    *["x"] * 14,
+    *("input", "inputs", "inp", "a", "hidden", "hidden_states", "features", "tensor"),
     *("data", "t", "z", "states", "tokens", "signal", "values", "scores", "activations"),
 )
 SECONDS = ("y", "y", "other", "b", "w", "residual", "target", "right", "second", "v", "u", "mask_value", "c")

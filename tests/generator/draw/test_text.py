@@ -80,7 +80,7 @@ def test_each_choice_of_an_author_is_drawn():
 def runnable(count: int, split: str = "train") -> list:
     """Problems at the sizes of a CPU."""
     made = draw.generate_graphs(split, count, 11)
-    return [resize(one.problem, one.problem.cpu_constants) for one in made]
+    return [resize(graph.problem, graph.problem.cpu_constants) for graph in made]
 
 
 def run_on_meta(problem: Problem) -> tuple[types.ModuleType, object]:
