@@ -75,7 +75,6 @@ class Sketch:
     lines: list[Line] = field(default_factory=list)
     operators: list[str] = field(default_factory=list)
     taken: set[str] = field(default_factory=lambda: {"self", "torch", "nn", "F", "math", "size", "n"})
-    has_parameters: bool = False
 
     def chance(self, share: float) -> bool:
         """Return True in this share of calls."""
@@ -127,7 +126,6 @@ class Sketch:
         """Return a new parameter of the module."""
         name = self._fresh(PARAMETERS, words=self.habits.drawn_names)
         shape = ", ".join(axis.text for axis in axes) or "()"
-        self.has_parameters = True
         self.constructor.append(f"self.{name} = nn.Parameter(torch.{domain}({shape}))")
         return Tensor(f"self.{name}", tuple(axes))
 
