@@ -124,7 +124,7 @@ def generate_graphs(
 ) -> list[Generated]:
     """`count` problems of a split, all different; `wanted` narrows the families.
 
-    A problem takes some 30 ms of one core; `processes` share the draw and do not change it. Raises
+    A problem takes some 40 ms of one core; `processes` share the draw and do not change it. Raises
     `ConfigError` where the families have too few problems in the split.
     """
     kept: dict[str, Generated] = {}
