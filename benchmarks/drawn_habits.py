@@ -78,6 +78,7 @@ HABITS = {
     "function beside the class": r"\ndef (?!get_inputs|get_init_inputs)\w+\(",
     "second class": r"\nclass (?!Model)\w+\(nn\.Module\)",
     "forward of one expression": r"def forward\([^\n]*\n(?:\s+(?:\"\"\"|''').*?(?:\"\"\"|''')\n)?\s+return ",
+    "name for a residual": r"\n\s+(?:residual|identity|shortcut|skip|x0|res) = \w+\n",
     "reassigned name": r"\n\s+(\w+) = [^\n]*\b\1\b[^\n]*\n(?:\s+#[^\n]*\n|\n)*\s+\1 = [^\n]*\b\1\b",
     "strings in apostrophes": r"[(=\[{ ]'[a-z]",
     "strings in quotes": r'[(=\[{ ]"[a-z]',

@@ -16,6 +16,7 @@ from kernel_core.problems.vocabulary import WORDS
 MARK = re.compile(r"⟦\d+⟧")
 RESULTS = ("x", "out", "y", "h", "z", "result", "value", "res", "hidden", "o")
 _RESERVED = frozenset({"torch", "nn", "F", "math", "self", "input"})
+_ALIASES = ("residual", "identity", "shortcut", "skip", "x0", "res")
 _PART_NAMES = {
     "method": ("_forward_impl", "_apply", "_step", "_transform", "compute", "_activate", "_project"),
     "function": ("apply_op", "compute", "transform", "step", "fused_op", "_forward", "op"),
@@ -42,6 +43,8 @@ def body_of(sketch: Sketch, results: Sequence[Tensor], habits: Habits, rng: rand
     """Return `forward` in an author's habits."""
     lines = _inlined(sketch, [str(result) for result in results], habits, rng)
     inputs = {given.name for given in sketch.inputs}
+    if habits.alias:
+        _alias(lines, inputs, sketch.taken, rng)
     body, part = Body([]), None
     if habits.part != "none":
         part = _segment(lines if len(results) == 1 else lines[:-1], inputs, rng)
@@ -54,6 +57,19 @@ def body_of(sketch: Sketch, results: Sequence[Tensor], habits: Habits, rng: rand
         lines[start:end] = [Line(lines[end - 1].mark, call, operators)]
     body.lines = _named(lines, inputs, sketch.taken, habits, rng)
     return body
+
+
+def _alias(lines: list[Line], inputs: set[str], taken: set[str], rng: random.Random) -> None:
+    """Name an input that is read again after the first step: `residual = x`."""
+    free = [name for name in _ALIASES if name not in taken]
+    reads = {name: [at for at, line in enumerate(lines) if name in _read(line.text)] for name in inputs}
+    again = [name for name, places in reads.items() if len(places) > 1 and places[0] < places[-1] - 1]
+    if not free or len(again) != 1:
+        return
+    alias, last = rng.choice(free), reads[again[0]][-1]
+    taken.add(alias)
+    lines[last] = replace(lines[last], text=re.sub(_word(again[0]), alias, lines[last].text))
+    lines.insert(0, Line(alias, again[0]))
 
 
 def _attribute(body: Body) -> str:
@@ -75,10 +91,13 @@ def _sources(lines: Sequence[Line], inputs: set[str]) -> list[str]:
 def _segment(lines: Sequence[Line], inputs: set[str], rng: random.Random) -> tuple[int, int] | None:
     """A range of lines that read one value from outside and of which only the last is read outside."""
     ranges = []
+    unpacked = {name for line in lines for name in _read(line.mark) if not MARK.fullmatch(line.mark)}
     for start in range(len(lines)):
         for end in range(start + 1, len(lines)):
             inner = {line.mark for line in lines[start : end - 1]}
             rest = {name for line in lines[end:] for name in _read(line.text)}
+            if any(unpacked & {*_read(line.text)} for line in lines[start:end]):
+                continue
             if (
                 all(map(MARK.fullmatch, inner))
                 and not inner & rest

@@ -4,40 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernel_core.generator.draw.forms import spellings, tails
-from kernel_core.generator.draw.singles import LAYERS_BY_NAME
 from kernel_core.generator.draw.sizes import ONE, Axis
 from kernel_core.generator.draw.sketch import Sketch, Tensor
-
-COMMON = (
-    "relu", "gelu", "sigmoid", "tanh", "silu", "leaky_relu", "softplus", "mish", "elu", "hardswish", "selu",
-)  # fmt: skip
-"""Half of the activations in chains."""
-_OPTIONS = {
-    "leaky_relu": ("", "0.2", "negative_slope=0.1"),
-    "elu": ("", "alpha=0.5"),
-    "celu": ("", "alpha=1.5"),
-    "softplus": ("", "beta=2"),
-    "gelu": ("", "approximate='tanh'"),
-    "hardtanh": ("", "-2.0, 2.0"),
-    "softshrink": ("", "0.3"),
-    "hardshrink": ("", "0.3"),
-}
-
-
-def activated(sketch: Sketch, x: Tensor, name: str = "") -> Tensor:
-    """A unary operator of the table as a function, a method or a layer."""
-    name = name or sketch.rng.choice(COMMON if sketch.chance(0.5) else tails())
-    option = sketch.rng.choice(_OPTIONS.get(name, ("",)))
-    layer = LAYERS_BY_NAME.get(name.replace("_", ""))
-    if layer is not None and sketch.chance(0.3):
-        called = sketch.layer(("act", "activation", name.split("_")[-1], "nonlin"), f"nn.{layer}({option})")
-        return sketch.emit(f"{called}({x})", x.axes, name, dtype=x.dtype)
-    function = sketch.rng.choice(spellings(name)).replace("F.", f"{sketch.habits.functional}.")
-    return sketch.emit(
-        f"{function}({', '.join(filter(None, (str(x), option)))})", x.axes, name, dtype=x.dtype
-    )
-
+from kernel_core.generator.draw.steps import Step, activated, is_convolved, pointwise_step
 
 # --- heads: what a chain begins with
 
@@ -45,7 +14,7 @@ def activated(sketch: Sketch, x: Tensor, name: str = "") -> Tensor:
 def linear(
     sketch: Sketch, x: Tensor | None = None, out: Axis | None = None, bias: bool | None = None
 ) -> Tensor:
-    """A linear layer on the last axis."""
+    """Draw a linear layer on the last axis."""
     x = x or sketch.input(sketch.axes(sketch.rng.choice(("mk", "mk", "bsk"))))
     out = out or sketch.axis("o")
     with_bias = sketch.chance(0.8) if bias is None else bias
@@ -57,7 +26,7 @@ def linear(
 
 
 def product(sketch: Sketch) -> Tensor:
-    """A matrix product of inputs."""
+    """Draw a matrix product of inputs."""
     b, m, k, o = sketch.axes("bmko")
     kind = sketch.rng.choice(("matmul", "matmul", "transposed", "bmm", "addmm"))
     if kind == "bmm":
@@ -83,7 +52,7 @@ def product(sketch: Sketch) -> Tensor:
 def convolution(
     sketch: Sketch, x: Tensor | None = None, keep: bool = False, out: Axis | None = None
 ) -> Tensor:
-    """A convolution layer; `keep` keeps height and width."""
+    """Draw a convolution layer; `keep` keeps height and width."""
     x = x or sketch.input(sketch.axes(sketch.rng.choice(("bchw", "bchw", "bchw", "bcl", "bcdhw"))))
     rank, channels = x.rank - 2, x.axes[1]
     out = out or sketch.axis("p")
@@ -117,7 +86,7 @@ def convolution(
 
 
 def reduction(sketch: Sketch, x: Tensor | None = None, keep: bool = False) -> Tensor:
-    """A reduction along one axis."""
+    """Draw a reduction along one axis."""
     x = x or prelude(sketch)
     dim = sketch.rng.choice((-1, -1, *range(x.rank)))
     name = sketch.rng.choice(
@@ -134,114 +103,18 @@ def reduction(sketch: Sketch, x: Tensor | None = None, keep: bool = False) -> Te
 
 
 def prelude(sketch: Sketch) -> Tensor:
-    """An input, at times after a pointwise step."""
+    """Draw an input, at times with a pointwise step behind it."""
     x = sketch.input(sketch.axes(sketch.rng.choice(("mn", "bsn", "bchw"))))
     return (
         activated(sketch, x) if sketch.chance(0.3) else pointwise_step(sketch, x) if sketch.chance(0.4) else x
     )
 
 
-# --- what follows
-
-
-def _is_convolved(sketch: Sketch) -> bool:
-    """True where the second axis is of channels, as a convolution leaves it."""
-    return bool(sketch.operators) and "conv" in sketch.operators[0]
-
-
-def pointwise_step(sketch: Sketch, x: Tensor) -> Tensor:
-    """Scale, shift, clamp, residual, gate or an activation."""
-    return sketch.rng.choice(_POINTWISE)(sketch, x)
-
-
-def scaled(sketch: Sketch, x: Tensor) -> Tensor:
-    """Arithmetic with a number."""
-    number = sketch.number()
-    name = sketch.rng.choice(("mul", "mul", "add", "sub", "div", "pow", "rsub"))
-    if name == "pow":
-        return sketch.emit(
-            sketch.rng.choice(("{} ** 2", "torch.pow({}, 2)", "torch.square({})", "{}.square()")).format(x),
-            x.axes,
-            name,
-        )
-    if name == "rsub":
-        return sketch.emit(f"1.0 - {x}", x.axes, name)
-    sign = {"mul": "*", "add": "+", "sub": "-", "div": "/"}[name]
-    named = {"mul": ("scale", "factor", "multiplier"), "div": ("divisor", "temperature", "scale")}
-    number = sketch.setting(sketch.rng.choice(named.get(name, ("constant", "value", "offset"))), number)
-    return sketch.emit(f"{x} {sign} {number}", x.axes, name)
-
-
-def clamped(sketch: Sketch, x: Tensor) -> Tensor:
-    """Limits."""
-    text, name = sketch.rng.choice(
-        (
-            ("torch.clamp({}, min=-1.0, max=1.0)", "clamp"),
-            ("{}.clamp(min=0.0)", "clamp"),
-            ("torch.clamp({}, 0.0, 6.0)", "clamp"),
-            ("torch.clamp_min({}, 0.1)", "clamp_min"),
-            ("torch.clamp({}, max=2.0)", "clamp"),
-            ("{}.clip(-0.5, 0.5)", "clip"),
-        )
-    )
-    return sketch.emit(text.format(x), x.axes, name)
-
-
-def shifted(sketch: Sketch, x: Tensor) -> Tensor:
-    """Arithmetic with a parameter that broadcasts."""
-    if x.rank < 2:
-        return scaled(sketch, x)
-    channel_first = x.rank >= 3 and _is_convolved(sketch)
-    axes = (x.axes[1], *([ONE] * (x.rank - 2))) if channel_first else (x.axes[-1],)
-    value = sketch.parameter(axes)
-    sign, name = sketch.rng.choice((("+", "add"), ("+", "add"), ("*", "mul"), ("-", "sub")))
-    return sketch.emit(f"{x} {sign} {value}", x.axes, name)
-
-
-def joined(sketch: Sketch, x: Tensor) -> Tensor:
-    """A residual: another input, or one of the same shape that is there."""
-    other = sketch.input(x.axes) if x.rank and len(sketch.inputs) < 3 else x
-    name = sketch.rng.choice(("add", "add", "mul", "maximum", "sub", "lerp", "minimum"))
-    if name == "lerp":
-        return sketch.emit(
-            f"torch.lerp({x}, {other}, {sketch.rng.choice(('0.3', '0.5', '0.75'))})", x.axes, name
-        )
-    if name in ("maximum", "minimum"):
-        return sketch.emit(f"torch.{name}({x}, {other})", x.axes, name)
-    sign = {"add": "+", "mul": "*", "sub": "-"}[name]
-    return sketch.emit(f"{x} {sign} {other}", x.axes, name)
-
-
-def gated(sketch: Sketch, x: Tensor) -> Tensor:
-    """A value times a function of itself."""
-    gate = activated(
-        sketch, x, sketch.rng.choice(("sigmoid", "tanh", "softplus", "hardsigmoid", "relu6", ""))
-    )
-    return sketch.emit(
-        sketch.rng.choice((f"{x} * {gate}", f"{gate} * {x}", f"torch.mul({x}, {gate})")), x.axes, "mul"
-    )
-
-
-def selected(sketch: Sketch, x: Tensor) -> Tensor:
-    """A choice by comparison."""
-    sign = sketch.rng.choice((">", "<", ">="))
-    other = sketch.rng.choice((f"{x} * {sketch.number()}", f"torch.zeros_like({x})", f"-{x}"))
-    return sketch.emit(
-        f"torch.where({x} {sign} {sketch.rng.choice(('0', '0.5', '-1.0'))}, {x}, {other})", x.axes, "where"
-    )
-
-
-Step = Callable[[Sketch, Tensor], Tensor]
-_POINTWISE: tuple[Step, ...] = (
-    activated, activated, activated, scaled, scaled, clamped, shifted, joined, gated, selected,
-)  # fmt: skip
-
-
 def normalised(sketch: Sketch, x: Tensor) -> Tensor:
-    """A norm that fits the shape."""
+    """Draw a norm that fits the shape."""
     if x.rank < 2:
         return activated(sketch, x)
-    if x.rank >= 3 and _is_convolved(sketch):
+    if x.rank >= 3 and is_convolved(sketch):
         channels = x.axes[1].text
         name = {3: "1d", 4: "2d", 5: "3d"}[x.rank]
         call, operator = sketch.rng.choice(
@@ -287,14 +160,14 @@ def normalised(sketch: Sketch, x: Tensor) -> Tensor:
 def norm_of_last(
     sketch: Sketch, x: Tensor, layer: str, names: tuple[str, ...] = ("norm", "ln", "norm1")
 ) -> Tensor:
-    """`nn.LayerNorm` or `nn.RMSNorm` of the last axis."""
+    """Draw `nn.LayerNorm` or `nn.RMSNorm` of the last axis."""
     called = sketch.layer(names, f"nn.{layer}({x.axes[-1].text})")
     return sketch.emit(f"{called}({x})", x.axes, "rms_norm" if layer == "RMSNorm" else "layer_norm")
 
 
 def pooled(sketch: Sketch, x: Tensor) -> Tensor:
-    """Pooling over windows or over all places of a channel, or a reduction."""
-    if x.rank < 3 or not _is_convolved(sketch):
+    """Draw pooling over windows or over all places of a channel, or a reduction."""
+    if x.rank < 3 or not is_convolved(sketch):
         return reduction(sketch, x)
     rank, kind = x.rank - 2, sketch.rng.choice(("max", "avg", "global", "mean"))
     if kind == "mean":
@@ -321,7 +194,7 @@ def pooled(sketch: Sketch, x: Tensor) -> Tensor:
 
 
 def chain(sketch: Sketch, head: Step | Callable[[Sketch], Tensor]) -> list[Tensor]:
-    """A head and one to five steps; norms, pools and reductions come at most once each."""
+    """Draw a head and one to five steps; norms, pools and reductions come at most once each."""
     x = head(sketch)  # type: ignore[call-arg]
     first = x
     for _ in range(sketch.rng.choice((1, 2, 2, 3, 3, 4, 5))):
@@ -338,7 +211,7 @@ def chain(sketch: Sketch, head: Step | Callable[[Sketch], Tensor]) -> list[Tenso
 
 
 def pointwise_chain(sketch: Sketch) -> list[Tensor]:
-    """Three to seven pointwise steps, over inputs that may broadcast."""
+    """Draw three to seven pointwise steps, over inputs that may broadcast."""
     x = sketch.input(sketch.axes())
     for _ in range(sketch.rng.randint(2, 6)):
         x = pointwise_step(sketch, x) if sketch.operators else activated(sketch, x)
@@ -346,7 +219,7 @@ def pointwise_chain(sketch: Sketch) -> list[Tensor]:
 
 
 def activated_norm(sketch: Sketch) -> Tensor:
-    """An activation and a norm."""
+    """Draw an activation and a norm."""
     return normalised(sketch, activated(sketch, prelude(sketch)))
 
 

@@ -18,7 +18,7 @@ CHOICES: Mapping[str, Mapping[Any, int]] = {
     },
     "shape": {"plain": 76, "tuple": 12, "list": 12},
     "assigned": {True: 30, False: 70},
-    "arguments": {"listed": 58, "keyword": 12, "defaults": 16, "globals": 18},
+    "arguments": {"listed": 50, "keyword": 12, "defaults": 14, "globals": 24},
     "settings": {"inline": 45, "constant": 12, "argument": 18, "default": 15, "module": 10},
     "kept": {True: 15, False: 85},
     "hints": {"none": 45, "inputs": 22, "full": 20, "init": 8, "Tensor": 5},
@@ -40,9 +40,10 @@ CHOICES: Mapping[str, Mapping[Any, int]] = {
     "unused_import": {"": 76, "F": 16, "math": 8},
     "functional": {"F": 80, "torch.nn.functional": 10, "nn.functional": 10},
     "part": {"none": 62, "method": 8, "function": 16, "class": 14},
+    "alias": {True: 45, False: 55},
     "nested": {0.0: 50, 0.5: 25, 1.0: 25},
     "naming": {"rebind": 40, "numbered": 20, "operator": 20, "word": 20},
-    "drawn_names": {True: 40, False: 60},
+    "drawn_names": {True: 30, False: 70},
     "dtype": {"float32": 88, "float16": 6, "bfloat16": 6},
     "options": {"[]": 88, "[[], {}]": 12},
 }  # fmt: skip
@@ -91,6 +92,8 @@ class Habits:
     functional: str
     part: str
     """What some lines of `forward` are moved to."""
+    alias: bool
+    """The input of a residual gets a name before the first step."""
     nested: float
     """Share of values without a name of their own."""
     naming: str

@@ -39,9 +39,11 @@ class Places:
             text = re.sub(rf"(?<=[ (])\({run},?\)", self.tuple_name, text)
             text = re.sub(rf"(?<=[(\[ ]){run}(?=,?[)\]])", f"*{self.tuple_name}", text)
         for name in self.spelled:
-            text = re.sub(rf"\b{name}\b(?: (\*|//) (\d+))?", lambda match: self._number(match, at), text)
+            text = re.sub(
+                rf"(?<![\w.]){name}\b(?!=)(?: (\*|//) (\d+))?", lambda match: self._number(match, at), text
+            )
         for position, name in enumerate(self.members):
-            text = re.sub(rf"\b{name}\b", f"{self.tuple_name}[{position}]", text)
+            text = re.sub(rf"(?<![\w.]){name}\b(?!=)", f"{self.tuple_name}[{position}]", text)
         return text
 
     def _number(self, match: re.Match[str], at: str) -> str:
@@ -136,29 +138,29 @@ def inputs_function(
 def filled(given: Input, habits: Habits) -> str:
     """Return the expression that draws an input."""
     shape = ", ".join(axis.text for axis in given.axes)
-    one = "," * (len(given.axes) == 1)
+    comma = "," * (len(given.axes) == 1)
     domain = given.domain
     if domain == "randn" and (given.dtype == "float32" or "(" not in habits.filling):
         domain = habits.filling
     if "(" in domain:
-        return domain.replace("{}", shape).replace("{tuple}", f"({shape}{one})")
+        return domain.replace("{}", shape or "()").replace("{tuple}", f"({shape}{comma})")
     if habits.shape == "list" and given.axes:
         shape = f"[{shape}]"
     elif habits.shape == "tuple" and given.axes:
-        shape = f"({shape}{one})"
+        shape = f"({shape}{comma})"
     more = "" if given.dtype == "float32" else f", dtype=torch.{given.dtype}"
     return f"torch.{domain}({shape or '()'}{more})"
 
 
 def member_sizes(gpu: str, cpu: str) -> Iterator[tuple[str, Constant, Constant]]:
     """Yield numbers of both functions that differ, by their names in `resize`, with both values."""
-    for one, other in zip(ast.parse(gpu).body, ast.parse(cpu).body, strict=True):
-        assert isinstance(one, ast.FunctionDef)
+    for large_function, small_function in zip(ast.parse(gpu).body, ast.parse(cpu).body, strict=True):
+        assert isinstance(large_function, ast.FunctionDef)
         position = 0
-        for large, small in zip(_numbers(one), _numbers(other), strict=True):
+        for large, small in zip(_numbers(large_function), _numbers(small_function), strict=True):
             if large >= _LEAST_MEMBER:
                 if large != small:
-                    yield f"{one.name}[{position}]", large, small
+                    yield f"{large_function.name}[{position}]", large, small
                 position += 1
 
 

@@ -1,18 +1,21 @@
-"""Level-3-like problems: small networks, functions of several lines, and steps of optimisers."""
+"""Level-3-like problems: small networks, with the functions and optimiser steps of other files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
-from kernel_core.generator.draw.chains import COMMON, activated, convolution, linear, norm_of_last, normalised
-from kernel_core.generator.draw.forms import FILLS
+from kernel_core.generator.draw.chains import convolution, linear, norm_of_last, normalised
+from kernel_core.generator.draw.functions import FUNCTIONS
+from kernel_core.generator.draw.losses import loss_function
+from kernel_core.generator.draw.norms import norm_function
+from kernel_core.generator.draw.optimizers import optimizer
 from kernel_core.generator.draw.sizes import ONE, Axis
 from kernel_core.generator.draw.sketch import Sketch, Tensor
+from kernel_core.generator.draw.steps import COMMON, activated
 
 
 def perceptron(sketch: Sketch) -> list[Tensor]:
-    """Two to four linear layers with activations between, at times with norms and a residual."""
+    """Draw two to four linear layers with activations between, at times with norms and a residual."""
     x = start = sketch.input(sketch.axes(sketch.rng.choice(("mk", "bsk"))))
     act, has_norm = sketch.rng.choice(COMMON), sketch.chance(0.3)
     for at in range(sketch.rng.randint(2, 4)):
@@ -28,7 +31,7 @@ def perceptron(sketch: Sketch) -> list[Tensor]:
 
 
 def feed_forward(sketch: Sketch) -> list[Tensor]:
-    """The feed-forward block of a transformer, plain or gated."""
+    """Draw the feed-forward block of a transformer, plain or gated."""
     x = sketch.input(sketch.axes("bsn"))
     width, inner = x.axes[-1], x.axes[-1].times(sketch.rng.choice((2, 4)))
     h = _normed(sketch, x)
@@ -51,7 +54,7 @@ def _normed(sketch: Sketch, x: Tensor) -> Tensor:
 
 
 def residual_block(sketch: Sketch) -> list[Tensor]:
-    """Convolution, norm and activation twice around a shortcut."""
+    """Draw convolution, norm and activation twice around a shortcut."""
     x = sketch.input(sketch.axes("bchw"))
     act = sketch.rng.choice(("relu", "silu", "gelu", "leaky_relu"))
     h = normalised(sketch, _kept(sketch, x, x.axes[1]))
@@ -71,7 +74,7 @@ def _kept(sketch: Sketch, x: Tensor, out: Axis) -> Tensor:
 
 
 def squeeze_excite(sketch: Sketch) -> list[Tensor]:
-    """Channels weighted by a small network over their means."""
+    """Draw channels weighted by a small network over their means."""
     x = sketch.input(sketch.axes("bchw"))
     c = x.axes[1]
     pooled = sketch.emit(
@@ -88,7 +91,7 @@ def squeeze_excite(sketch: Sketch) -> list[Tensor]:
 
 
 def attention(sketch: Sketch) -> list[Tensor]:
-    """Scores, weights and a weighted sum, with one head or several."""
+    """Draw scores, weights and a weighted sum, with one head or several."""
     b, e, s, f = sketch.axes("besf")
     lead = (b, e) if sketch.chance(0.6) else (b,)
     q, k, v = (sketch.input((*lead, s, f)) for _ in range(3))
@@ -125,7 +128,7 @@ def attention(sketch: Sketch) -> list[Tensor]:
 
 
 def attention_block(sketch: Sketch) -> list[Tensor]:
-    """Projections, scaled dot products and an output projection."""
+    """Draw projections, scaled dot products and an output projection."""
     x = sketch.input(sketch.axes("bsn"))
     width = x.axes[-1]
     q, k, v = (linear(sketch, x, width, bias=sketch.chance(0.5)) for _ in range(3))
@@ -142,7 +145,7 @@ def attention_block(sketch: Sketch) -> list[Tensor]:
 
 
 def convolutional_network(sketch: Sketch) -> list[Tensor]:
-    """Two or three convolutions with pooling, and a linear layer."""
+    """Draw one to three convolutions with pooling, and a linear layer."""
     x = sketch.input(sketch.axes("bchw"))
     for at in range(sketch.rng.randint(1, 3)):
         x = activated(
@@ -163,265 +166,50 @@ def convolutional_network(sketch: Sketch) -> list[Tensor]:
 
 
 def mixer(sketch: Sketch) -> list[Tensor]:
-    """A linear layer along positions, transposed in and out."""
+    """Draw a linear layer along positions, transposed in and out."""
     x = sketch.input(sketch.axes("bsn"))
     h = sketch.emit(f"{_normed(sketch, x)}.transpose(1, 2)", (x.axes[0], x.axes[2], x.axes[1]), "transpose")
     h = activated(sketch, linear(sketch, h, x.axes[1]), sketch.rng.choice(("gelu", "silu")))
     return [sketch.emit(f"{x} + {h}.transpose(1, 2)", x.axes, "transpose", "add")]
 
 
-# --- functions
-
-
-def function(sketch: Sketch) -> list[Tensor]:
-    """A loss, a distance or a norm that torch has no name for, written out."""
-    return sketch.rng.choice(
-        (
-            _focal,
-            _dice,
-            _charbonnier,
-            _rms,
-            _rotary,
-            _standardised,
-            _soft_threshold,
-            _contrastive,
-            _entropy,
-            _moving,
-            _quantised,
-            _kernel_matrix,
-        )
-    )(sketch)
-
-
-def _pair(sketch: Sketch, fill: str = "randn") -> tuple[Tensor, Tensor]:
-    axes = sketch.axes(sketch.rng.choice(("mn", "bsn", "bchw")))
-    return sketch.input(axes), sketch.input(axes, FILLS.get(fill, fill), "float32")
-
-
-def _reduced(sketch: Sketch, x: Tensor) -> Tensor:
-    return sketch.emit(
-        sketch.rng.choice((f"{x}.mean()", f"torch.mean({x})", f"{x}.sum()", f"{x}.mean(dim=-1)")), (), "mean"
-    )
-
-
-def _focal(sketch: Sketch) -> list[Tensor]:
-    x, t = _pair(sketch, "rand")
-    loss = sketch.emit(
-        f"F.binary_cross_entropy_with_logits({x}, {t}, reduction='none')", x.axes, "bce_with_logits"
-    )
-    p = sketch.emit(f"torch.sigmoid({x})", x.axes, "sigmoid")
-    near = sketch.emit(f"{p} * {t} + (1 - {p}) * (1 - {t})", x.axes, "mul", "add")
-    y = sketch.emit(
-        f"{loss} * (1 - {near}) ** {sketch.rng.choice(('2', '2.0', '1.5'))}", x.axes, "pow", "mul"
-    )
-    return [_reduced(sketch, sketch.emit(f"0.25 * {y}", x.axes, "mul") if sketch.chance(0.5) else y)]
-
-
-def _dice(sketch: Sketch) -> list[Tensor]:
-    x, t = _pair(sketch, "rand")
-    p = sketch.emit(f"torch.sigmoid({x})", x.axes, "sigmoid")
-    both = sketch.emit(f"({p} * {t}).sum(dim=-1)", x.axes[:-1], "mul", "sum")
-    total = sketch.emit(f"{p}.sum(dim=-1) + {t}.sum(dim=-1)", x.axes[:-1], "sum", "add")
-    return [sketch.emit(f"1 - (2 * {both} + 1.0) / ({total} + 1.0)", x.axes[:-1], "div", "rsub")]
-
-
-def _charbonnier(sketch: Sketch) -> list[Tensor]:
-    x, t = _pair(sketch)
-    apart = sketch.emit(f"{x} - {t}", x.axes, "sub")
-    text = sketch.rng.choice(
-        (
-            f"torch.sqrt({apart} ** 2 + 1e-6)",
-            f"torch.log(torch.cosh({apart}))",
-            f"torch.log1p({apart}.abs())",
-            f"torch.where({apart}.abs() < 1.0, 0.5 * {apart} ** 2, {apart}.abs() - 0.5)",
-        )
-    )
-    return [_reduced(sketch, sketch.emit(text, x.axes, "loss"))]
-
-
-def _rms(sketch: Sketch) -> list[Tensor]:
-    x = sketch.input(sketch.axes("bsn"))
-    gain = sketch.parameter((x.axes[-1],), "ones")
-    variance = sketch.emit(
-        sketch.rng.choice((f"{x}.pow(2).mean(-1, keepdim=True)", f"({x} * {x}).mean(dim=-1, keepdim=True)")),
-        (*x.axes[:-1], ONE),
-        "pow",
-        "mean",
-    )
-    eps = sketch.setting("eps", sketch.rng.choice(("1e-6", "1e-5")))
-    return [
-        sketch.emit(
-            f"{x} * torch.rsqrt({variance} + {eps}) * {gain}",
-            x.axes,
-            "rsqrt",
-            "mul",
-        )
-    ]
-
-
-def _rotary(sketch: Sketch) -> list[Tensor]:
+def multi_head_attention(sketch: Sketch) -> list[Tensor]:
+    """Draw attention whose heads are parts of the width, with or without projections."""
     b, s, e, f = sketch.axes("bsef")
-    x = sketch.input((b, s, e, f))
-    cos, sin = sketch.input((s, ONE, f)), sketch.input((s, ONE, f))
-    low, high = (
-        sketch.emit(text, (b, s, e, f.over(2)), "getitem")
-        for text in (f"{x}[..., : {x}.shape[-1] // 2]", f"{x}[..., {x}.shape[-1] // 2 :]")
+    width = Axis(f"{e.text} * {f.text}", e.gpu * f.gpu, e.cpu * f.cpu)
+    x = sketch.input((b, s, width), names=("x", "hidden_states", "tokens"))
+    heads = sketch.stored_size("num_heads", e)
+    batch, length, _ = sketch.sizes_of(x)
+    q, k, v = (_heads(sketch, x, heads, batch, length) for _ in range(3))
+    scores = sketch.emit(f"{q} @ {k}.transpose(-2, -1) * 0.125", (b, e, s, s), "transpose", "matmul", "mul")
+    weights = sketch.emit(
+        sketch.rng.choice((f"{scores}.softmax(dim=-1)", f"F.softmax({scores}, dim=-1)")),
+        scores.axes,
+        "softmax",
     )
-    turned = sketch.emit(f"torch.cat([-{high}, {low}], dim=-1)", x.axes, "neg", "cat")
-    return [sketch.emit(f"{x} * {cos} + {turned} * {sin}", x.axes, "mul", "add")]
+    h = sketch.emit(f"{weights} @ {v}", q.axes, "matmul")
+    merged = sketch.rng.choice((".transpose(1, 2).reshape", ".transpose(1, 2).contiguous().view"))
+    return [sketch.emit(f"{h}{merged}({batch}, {length}, -1)", x.axes, "transpose", "reshape")]
 
 
-def _standardised(sketch: Sketch) -> list[Tensor]:
-    x = sketch.input(sketch.axes(sketch.rng.choice(("mn", "bsn"))))
-    center = sketch.emit(f"{x} - {x}.mean(dim=-1, keepdim=True)", x.axes, "mean", "sub")
-    spread = sketch.rng.choice(
-        (
-            f"{x}.std(dim=-1, keepdim=True)",
-            f"{x}.std(dim=-1, unbiased=False, keepdim=True)",
-            f"{x}.abs().amax(dim=-1, keepdim=True)",
-        )
+def _heads(sketch: Sketch, x: Tensor, heads: str, batch: str, length: str) -> Tensor:
+    y = linear(sketch, x, x.axes[-1], bias=False) if sketch.chance(0.6) else x
+    b, s, width = x.axes
+    return sketch.emit(
+        f"{y}.view({batch}, {length}, {heads}, -1).transpose(1, 2)", (b, ONE, s, width), "view", "transpose"
     )
-    return [sketch.emit(f"{center} / ({spread} + 1e-5)", x.axes, "std", "div")]
 
 
-def _soft_threshold(sketch: Sketch) -> list[Tensor]:
-    x = sketch.input(sketch.axes())
-    return [
-        sketch.emit(
-            f"torch.sign({x}) * torch.relu({x}.abs() - {sketch.rng.choice(('0.1', '0.5', '0.2'))})",
-            x.axes,
-            "sign",
-            "abs",
-            "relu",
-        )
-    ]
-
-
-def _contrastive(sketch: Sketch) -> list[Tensor]:
-    m, k = sketch.axes("mk")
-    a, b = sketch.input((m, k)), sketch.input((m, k))
-    left, right = (sketch.emit(f"F.normalize({x}, dim=-1)", x.axes, "normalize") for x in (a, b))
-    scores = sketch.emit(
-        f"{left} @ {right}.t() / {sketch.rng.choice(('0.07', '0.1', '0.5'))}", (m, m), "matmul", "div"
+def token_embedding(sketch: Sketch) -> list[Tensor]:
+    """Draw embeddings of tokens and positions, added and normed."""
+    b, s, v, n = sketch.axes("bsvn")
+    tokens = sketch.input(
+        (b, s), f"torch.randint(0, {v.text}, {{tuple}})", "int64", names=("input_ids", "tokens", "x")
     )
-    return [
-        sketch.emit(
-            sketch.rng.choice(
-                (
-                    f"F.log_softmax({scores}, dim=-1)",
-                    f"torch.logsumexp({scores}, dim=1)",
-                    f"F.softmax({scores}, dim=1)",
-                )
-            ),
-            (),
-            "softmax",
-        )
-    ]
-
-
-def _entropy(sketch: Sketch) -> list[Tensor]:
-    x = sketch.input(sketch.axes(sketch.rng.choice(("mn", "bsn"))))
-    logs = sketch.emit(
-        f"F.log_softmax({x}{sketch.rng.choice((' / 2.0', '', ' * 0.5'))}, dim=-1)", x.axes, "log_softmax"
-    )
-    return [sketch.emit(f"-(torch.exp({logs}) * {logs}).sum(dim=-1)", x.axes[:-1], "exp", "mul", "sum")]
-
-
-def _moving(sketch: Sketch) -> list[Tensor]:
-    x = sketch.input(sketch.axes("mn"))
-    y = sketch.emit(f"torch.cumsum({x}, dim=1)", x.axes, "cumsum")
-    number = sketch.emit(f"torch.arange(1, {x}.shape[1] + 1, device={x}.device)", x.axes[1:], "arange")
-    return [sketch.emit(f"{y} / {number}", x.axes, "div")]
-
-
-def _quantised(sketch: Sketch) -> list[Tensor]:
-    x = sketch.input(sketch.axes("mn"))
-    scale = sketch.emit(
-        f"{x}.abs().amax(dim=-1, keepdim=True) / 127.0", (x.axes[0], ONE), "abs", "amax", "div"
-    )
-    q = sketch.emit(f"torch.clamp(torch.round({x} / {scale}), -127, 127)", x.axes, "div", "round", "clamp")
-    return [sketch.emit(f"{q} * {scale}", x.axes, "mul")]
-
-
-def _kernel_matrix(sketch: Sketch) -> list[Tensor]:
-    m, k, o = sketch.axes("mko")
-    a, b = sketch.input((m, k)), sketch.input((o, k))
-    apart = sketch.emit(
-        f"({a} ** 2).sum(-1, keepdim=True) - 2 * {a} @ {b}.t() + ({b} ** 2).sum(-1)",
-        (m, o),
-        "pow",
-        "sum",
-        "matmul",
-    )
-    return [
-        sketch.emit(
-            sketch.rng.choice(
-                (f"torch.exp(-{apart} * 0.01)", f"1.0 / (1.0 + {apart})", f"{apart}.clamp(min=0).sqrt()")
-            ),
-            (m, o),
-            "exp",
-        )
-    ]
-
-
-# --- optimiser steps
-
-
-def optimizer(sketch: Sketch) -> list[Tensor]:
-    """One step of an optimiser on a tensor; its state comes in and goes out."""
-    axes = sketch.axes(sketch.rng.choice(("z", "mn", "ko")))
-    sketch.habits = replace(sketch.habits, dtype="float32")
-    p, g, m = sketch.input(axes), sketch.input(axes), sketch.input(axes)
-    rate = sketch.rng.choice(("0.001", "0.01", "1e-3", "3e-4", "0.1"))
-    b1, b2 = sketch.rng.choice(("0.9", "0.95")), sketch.rng.choice(("0.999", "0.99"))
-    if sketch.chance(0.7):
-        pairs = (("lr", rate), ("beta1", b1), ("beta2", b2))
-        rate, b1, b2 = (sketch.setting(name, value) for name, value in pairs)
-    if sketch.chance(0.3):
-        g = sketch.emit(f"{g} + {sketch.rng.choice(('0.01', '1e-4', '0.1'))} * {p}", axes, "add")
-    return sketch.rng.choice((_momentum, _adam, _rmsprop, _lion, _adagrad))(sketch, p, g, m, rate, b1, b2)
-
-
-def _momentum(sketch: Sketch, p: Tensor, g: Tensor, m: Tensor, rate: str, b1: str, b2: str) -> list[Tensor]:
-    new = sketch.emit(f"{b1} * {m} + {g}", p.axes, "momentum")
-    step = f"({g} + {b1} * {new})" if sketch.chance(0.3) else f"{new}"
-    return [sketch.emit(f"{p} - {rate} * {step}", p.axes, "sub"), new]
-
-
-def _adam(sketch: Sketch, p: Tensor, g: Tensor, m: Tensor, rate: str, b1: str, b2: str) -> list[Tensor]:
-    v = sketch.input(p.axes, FILLS["rand"])
-    m = sketch.emit(
-        sketch.rng.choice((f"{b1} * {m} + (1 - {b1}) * {g}", f"torch.lerp({g}, {m}, {b1})")), p.axes, "moment"
-    )
-    v = sketch.emit(
-        sketch.rng.choice((f"{b2} * {v} + (1 - {b2}) * {g} * {g}", f"{b2} * {v} + (1 - {b2}) * {g} ** 2")),
-        p.axes,
-        "moment",
-    )
-    if sketch.chance(0.4):
-        p = sketch.emit(f"{p} * (1 - {rate} * 0.01)", p.axes, "decay")
-    return [sketch.emit(f"{p} - {rate} * {m} / (torch.sqrt({v}) + 1e-8)", p.axes, "sqrt", "div", "sub"), m, v]
-
-
-def _rmsprop(sketch: Sketch, p: Tensor, g: Tensor, m: Tensor, rate: str, b1: str, b2: str) -> list[Tensor]:
-    square = sketch.emit(f"{b2} * {m}.abs() + (1 - {b2}) * {g}.square()", p.axes, "square", "add")
-    return [sketch.emit(f"{p} - {rate} * {g} * torch.rsqrt({square} + 1e-6)", p.axes, "rsqrt", "sub"), square]
-
-
-def _lion(sketch: Sketch, p: Tensor, g: Tensor, m: Tensor, rate: str, b1: str, b2: str) -> list[Tensor]:
-    update = sketch.emit(f"torch.sign({b1} * {m} + (1 - {b1}) * {g})", p.axes, "sign")
-    return [
-        sketch.emit(f"{p} - {rate} * {update}", p.axes, "sub"),
-        sketch.emit(f"{b2} * {m} + (1 - {b2}) * {g}", p.axes, "moment"),
-    ]
-
-
-def _adagrad(sketch: Sketch, p: Tensor, g: Tensor, m: Tensor, rate: str, b1: str, b2: str) -> list[Tensor]:
-    total = sketch.emit(f"torch.addcmul({m}.abs(), {g}, {g}, value=1.0)", p.axes, "addcmul")
-    return [
-        sketch.emit(f"torch.addcdiv({p}, {g}, {total}.sqrt() + 1e-10, value=-0.01)", p.axes, "addcdiv"),
-        total,
-    ]
+    table = sketch.layer(("embedding", "tok_emb", "word_embeddings"), f"nn.Embedding({v.text}, {n.text})")
+    h = sketch.emit(f"{table}({tokens})", (b, s, n), "embedding", dtype="float32")
+    h = sketch.emit(f"{h} + {sketch.parameter((s, n))}", h.axes, "add", dtype="float32")
+    return [_normed(sketch, h) if sketch.chance(0.6) else h]
 
 
 NETWORKS: dict[str, Callable[[Sketch], list[Tensor]]] = {
@@ -433,6 +221,10 @@ NETWORKS: dict[str, Callable[[Sketch], list[Tensor]]] = {
     "attention_block": attention_block,
     "convolutional_network": convolutional_network,
     "mixer": mixer,
-    "function": function,
+    "multi_head_attention": multi_head_attention,
+    "token_embedding": token_embedding,
     "optimizer": optimizer,
+    "loss_function": loss_function,
+    "norm_function": norm_function,
+    **FUNCTIONS,
 }

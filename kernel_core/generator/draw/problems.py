@@ -56,7 +56,7 @@ _MOST_DRAWS = 200
 _LEAST_SHARED, _CHUNK = 64, 16
 """Problems from which processes share a draw, and that one takes at once."""
 _MOST_REPEATED = 8
-_MOST_FORMS = 8
+_MOST_FORMS, _LAYER_FORMS = 20, 8
 _WITHOUT_HALF = (
     "convolution", "product", "norm", "layer", "loss", "attention", "indexing", "scan", "pooling", "bits",
 )  # fmt: skip
@@ -124,7 +124,7 @@ def generate_graphs(
 ) -> list[Generated]:
     """`count` problems of a split, all different; `wanted` narrows the families.
 
-    A problem takes some 30 ms of one core; `processes` share the draw and do not change it. Raises
+    A problem takes some 40 ms of one core; `processes` share the draw and do not change it. Raises
     `ConfigError` where the families have too few problems in the split.
     """
     kept: dict[str, Generated] = {}
@@ -235,13 +235,13 @@ def _grammar(
 
 @functools.cache
 def _weight(name: str) -> int:
-    """Operators with more forms, such as `gather`, are drawn more often."""
-    return min(len(forms().get(name, "four")), _MOST_FORMS)
+    """Return the weight of an operator: those with more forms, such as `gather`, are drawn more often."""
+    return min(len(forms().get(name, ())) or _LAYER_FORMS, _MOST_FORMS)
 
 
 def answered(draft: Draft, split: Split, rng: random.Random) -> Generated | None:
     """The problem with its kernel and mistakes; None where something stays with PyTorch or is not finite."""
-    if not _is_sound(draft.problem):
+    if not is_sound(draft.problem):
         return None
     try:
         written = answer(draft.problem, on_meta=True)
@@ -259,7 +259,7 @@ def _mistakes(written: Answer, rng: random.Random) -> Iterator[GradedKernel]:
         yield GradedKernel(grade="mistake", fault=edited[0], source=edited[1], thinking=written.thinking)
 
 
-def _is_sound(problem: Problem) -> bool:
+def is_sound(problem: Problem) -> bool:
     """True where the reference runs at small sizes with finite results that are not all the same."""
     try:
         module = load_module(resize(problem, problem.cpu_constants))

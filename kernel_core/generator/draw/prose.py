@@ -24,7 +24,7 @@ _NOUNS = {
     "amin": "min reduction", "sum": "sum reduction", "mean": "mean reduction", "max": "max reduction",
     "min": "min reduction", "var": "variance", "std": "standard deviation", "norm": "vector norm",
     "cumsum": "cumulative sum", "cumprod": "cumulative product", "cat": "concatenation", "clamp": "clamping",
-    "mse_loss": "MSE loss", "l1_loss": "L1 loss", "kl_div": "KL divergence", "transpose": "transpose",
+    "mse_loss": "MSE loss", "l1_loss": "L1 loss", "transpose": "transpose",
     "maximum": "element-wise maximum", "minimum": "element-wise minimum", "lerp": "linear interpolation",
     "max_pool1d": "1D max pooling", "max_pool2d": "2D max pooling", "max_pool3d": "3D max pooling",
     "avg_pool1d": "1D average pooling", "avg_pool2d": "2D average pooling",
@@ -32,6 +32,11 @@ _NOUNS = {
     "adaptive_avg_pool": "global average pooling", "embedding": "embedding lookup",
     "scaled_dot_product_attention": "scaled dot-product attention", "square": "squaring",
     "sqrt": "square root", "rsqrt": "reciprocal square root", "exp": "exponential", "abs": "absolute value",
+    "l1_norm": "L1 normalization", "l2_norm": "L2 normalization", "frobenius_norm": "Frobenius normalization",
+    "tril": "lower triangular part", "triu": "upper triangular part", "sgd_update": "SGD update",
+    "adam_update": "Adam update", "rmsprop_update": "RMSprop update", "adagrad_update": "Adagrad update",
+    "adadelta_update": "Adadelta update", "lion_update": "Lion update", "adamax_update": "Adamax update",
+    "glu": "gated linear unit", "kl_div": "KL divergence", "neg": "negation", "view": "reshaping",
     "where": "element-wise selection", "topk": "top-k selection", "argmax": "argmax over a dimension",
 }  # fmt: skip
 """Nouns for operators; others are their names in words."""
@@ -66,8 +71,18 @@ _INIT_LINES = (
     "Set up the layers.",
     "Initialize parameters.",
 )
+_OPTIONS = {
+    "dim": "dimension to operate on", "eps": "small constant for numerical stability", "lr": "learning rate",
+    "beta1": "decay rate of the first moment", "beta2": "decay rate of the second moment",
+    "weight_decay": "weight decay coefficient", "margin": "margin of the loss",
+    "delta": "threshold of the loss",
+    "alpha": "scaling factor", "scale": "scaling factor", "factor": "scaling factor",
+    "multiplier": "scaling factor", "divisor": "value to divide by", "temperature": "softmax temperature",
+    "p": "exponent of the norm", "num_groups": "number of groups", "step": "number of the step",
+}  # fmt: skip
+"""Meaning of an argument by its name."""
 _INPUT_WORDS = ("Input tensor", "The input tensor", "Input", "Tensor")
-_NOTES = ("Apply {}", "{}", "Compute {}", "Perform {}", "Then {}")
+_NOTES = ("Apply {}", "{}", "Compute {}", "Perform {}")
 
 
 def noun(operator: str) -> str:
@@ -130,14 +145,8 @@ def forward_doc(
 
 def _arguments(sketch: Sketch, habits: Habits, given: Sequence[tuple[str, str]]) -> str:
     meanings = {name.lower(): meaning for name, meaning in sketch.meanings.items()}
-    known = {"dim": "Dimension of the operation.", "eps": "Small constant for numerical stability."}
     rows = [
-        (
-            name,
-            kind,
-            known.get(name)
-            or f"{meanings.get(name, name.replace('_', ' ') + ' of the operation').capitalize()}.",
-        )
+        (name, kind, f"{(_OPTIONS | meanings).get(name, name.replace('_', ' ')).capitalize()}.")
         for name, kind in given
     ]
     return _rows(habits.doc_style, rows, None)

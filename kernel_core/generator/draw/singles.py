@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -37,25 +37,33 @@ InstanceNorm2d | bchw | c ; c, affine=True
 InstanceNorm1d | bcl | c, affine=True
 BatchNorm2d | bchw | c ; c, eps=1e-3
 BatchNorm1d | mn | n
+BatchNorm1d | bcl | c
+BatchNorm3d | bcdhw | c
+InstanceNorm3d | bcdhw | c
+LayerNorm | mn | n, elementwise_affine=False ; n
+Linear | mk | k, o, bias=False ; in_features=k, out_features=o
 PReLU | bchw | c ; 1
 Conv1d | bcl | c, p, 3 ; c, p, kernel_size=5, padding=2 ; c, p, 3, stride=2, bias=False ; c, p, 3, dilation=2
 Conv2d | bchw | c, p, 3 ; c, p, 3, padding=1 ; c, p, kernel_size=1 ; c, p, 3, stride=2, padding=1 ; c, c, 3, padding=1, groups=c ; c, p, (3, 5), padding=(1, 2), bias=False ; c, p, 3, padding=1, groups=4
-Conv3d | bcdhw | c, p, 3, padding=1 ; c, p, kernel_size=1
+Conv2d | bchw | c, p, (5, 3), stride=(2, 1), padding=(2, 1) ; c, p, 3, dilation=2, padding=2 ; c, p, kernel_size=7, stride=4, padding=3 ; c, p, (1, 5) ; c, c, 5, padding=2, groups=c
+Conv3d | bcdhw | c, p, 3, padding=1 ; c, p, kernel_size=1 ; c, p, (1, 3, 3), padding=(0, 1, 1) ; c, p, 3, stride=2, padding=1, bias=False
 ConvTranspose1d | bcl | c, p, 4, stride=2, padding=1 ; c, p, 3
+ConvTranspose3d | bcdhw | c, p, 2, stride=2 ; c, p, kernel_size=3, padding=1
+ConvTranspose2d | bchw | c, p, (3, 5), padding=(1, 2) ; c, p, 3, stride=2, padding=1, output_padding=1
 ConvTranspose2d | bchw | c, p, 3, padding=1 ; c, p, kernel_size=2, stride=2 ; c, p, 4, stride=2, padding=1
 Embedding | vocabulary | v, n
 """  # noqa: E501
 
 
 def single_operator(sketch: Sketch, name: str) -> list[Tensor]:
-    """One call of an operator, in one of its forms and spellings."""
+    """Draw one call of an operator, in one of its forms and spellings."""
     form = sketch.rng.choice(forms()[name])
     values = inputs_of(sketch, form)
     return [call(sketch, form, values)]
 
 
 def layer_names() -> tuple[str, ...]:
-    """Layers with parameters of their own."""
+    """Return layers with parameters of their own."""
     return tuple(_own_layers())
 
 
@@ -70,7 +78,7 @@ def _own_layers() -> dict[str, tuple[tuple[str, str], ...]]:
 
 
 def single_layer(sketch: Sketch, name: str) -> list[Tensor]:
-    """One layer with parameters."""
+    """Draw one layer with parameters."""
     shape, options = sketch.rng.choice(_own_layers()[name])
     chosen = sketch.rng.choice(options.split(" ; ")).strip()
     if shape == "vocabulary":
@@ -94,24 +102,40 @@ def single_layer(sketch: Sketch, name: str) -> list[Tensor]:
 
 
 def inputs_of(sketch: Sketch, form: Form) -> dict[str, Tensor]:
-    """The tensors of a form, as arguments of `forward`, or as parameters where the form says so."""
+    """Return the tensors of a form, as arguments of `forward`, or as parameters where the form says so."""
     letters: dict[str, Axis] = {}
     made: dict[str, Tensor] = {}
+    broad: dict[str, tuple[Axis, ...]] = {}
+    """Shapes that inputs broadcast to."""
     for given in form.inputs:
-        axes = _axes(sketch, given, letters, made)
+        axes = _axes(sketch, given, letters, made, broad)
+        broad[given.name] = axes
+        is_partner = any(other.shape == f"~{given.name}" for other in form.inputs)
+        if is_partner and given.shape == "*" and len(axes) > 1 and sketch.chance(0.15):
+            axes = _with_ones(sketch, axes, 0.5)
         made[given.name] = _filled(sketch, given, axes, letters)
     return made
 
 
 def _axes(
-    sketch: Sketch, given: Given, letters: dict[str, Axis], made: dict[str, Tensor]
+    sketch: Sketch,
+    given: Given,
+    letters: dict[str, Axis],
+    made: dict[str, Tensor],
+    broad: dict[str, tuple[Axis, ...]],
 ) -> tuple[Axis, ...]:
     if given.shape == "*":
         return sketch.axes()
     if given.shape[0] == "=":
         return made[given.shape[1]].axes
     if given.shape[0] == "~":
-        return narrowed(sketch, made[given.shape[1]].axes)
+        source = given.shape[1]
+        if made[source].axes != broad[source]:  # the other input lacks axes, which this one has
+            return tuple(
+                axis if other is ONE or sketch.chance(0.5) else ONE
+                for axis, other in zip(broad[source], made[source].axes, strict=True)
+            )
+        return narrowed(sketch, broad[source])
     axes = []
     for factor, letter, size in re.findall(r"(\d?)([a-z])|(\d)", given.shape):
         if size:
@@ -124,13 +148,32 @@ def _axes(
 
 
 def narrowed(sketch: Sketch, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """The same axes, or some that broadcast to them."""
-    if sketch.chance(0.6) or not axes:
+    """Return the same axes, or some that broadcast to them."""
+    if sketch.chance(0.5) or not axes:
         return axes
     start = sketch.rng.randrange(len(axes))
-    if sketch.chance(0.5):
+    kind = sketch.rng.choice(("last", "last", "one", "one", "channel", "scalar"))
+    if kind == "scalar":
+        return () if sketch.chance(0.5) else (ONE,)
+    if kind == "last":
         return axes[start:]
-    return tuple(ONE if at == start else axis for at, axis in enumerate(axes))
+    if kind == "one":
+        return tuple(ONE if at == start else axis for at, axis in enumerate(axes))
+    kept = tuple(axis if at == start else ONE for at, axis in enumerate(axes))
+    return kept[start:] if sketch.chance(0.5) else kept
+
+
+def _with_ones(sketch: Sketch, axes: tuple[Axis, ...], share: float) -> tuple[Axis, ...]:
+    return tuple(ONE if sketch.chance(share) else axis for axis in axes)
+
+
+def _broadcast(shapes: Sequence[tuple[Axis, ...]]) -> tuple[Axis, ...]:
+    """The shape that shapes broadcast to."""
+    rank = max(map(len, shapes))
+    aligned = [(*([ONE] * (rank - len(shape))), *shape) for shape in shapes]
+    return tuple(
+        next((axis for axis in column if axis is not ONE), ONE) for column in zip(*aligned, strict=True)
+    )
 
 
 def _filled(sketch: Sketch, given: Given, axes: tuple[Axis, ...], letters: dict[str, Axis]) -> Tensor:
@@ -179,11 +222,12 @@ _SEVERAL = frozenset(
 
 
 def call(sketch: Sketch, form: Form, values: dict[str, Tensor]) -> Tensor:
-    """A call of a form: a function, a method, an operator's sign or a layer."""
+    """Draw a call of a form: a function, a method, an operator's sign or a layer."""
     first = next(iter(values.values()))
     arguments = resolved(form.arguments, first.rank, sketch.rng)
-    if "N" in arguments:
-        arguments = arguments.replace("N", sketch.rng.choice((f"{first}.shape[-1]", f"{first}.size(-1)")))
+    size = sketch.rng.choice(("shape[{}]", "size({})"))
+    for letter, at in (("B", 0), ("C", 1), ("N", -1)):
+        arguments = re.sub(rf"\b{letter}\b", f"{first}.{size.format(at)}", arguments)
     parts = re.sub(
         r"(?<![\w.'])[a-z](?![\w.(='])",
         lambda match: str(values[match[0]]) if match[0] in values else match[0],
@@ -196,7 +240,9 @@ def call(sketch: Sketch, form: Form, values: dict[str, Tensor]) -> Tensor:
         text = _OPTION.sub(lambda match: f"{match[1]}={sketch.setting(match[1], match[2])}", text)
     is_like_first = form.family in ("pointwise", "comparison", "softmax", "scan") or form.operator in SYMBOLS
     several = (form.operator in _SEVERAL and not form.result) or "return_indices" in form.arguments
-    axes = first.axes if is_like_first and form.operator not in ("matmul", "mm", "bmm") else ()
+    axes: tuple[Axis, ...] = ()
+    if is_like_first and form.operator not in ("matmul", "mm", "bmm"):
+        axes = _broadcast([value.axes for value in values.values()])
     return sketch.emit(text + form.result, axes, form.operator, dtype="tuple" if several else "")
 
 

@@ -45,14 +45,14 @@ _EVEN, _SMALL = (4, 6, 8, 10, 12), (2, 3, 4, 5)
 KINDS = {
     "b": Kind(
         "batch size",
-        ("batch_size", "batch", "num_samples", "bs", "B", "batch_size", "n_batch"),
+        (*["batch_size"] * 8, "batch", "num_samples", "bs", "B", "N", "n_batch"),
         (1, 2, 3, 4, 8, 10, 16, 24, 32, 48, 64, 96, 128, 256),
         _SMALL,
         (1, 2, 3, 4),
     ),
     "m": Kind(
         "number of rows",
-        ("rows", "num_rows", "M", "num_tokens", "num_items", "n_samples"),
+        ("rows", "num_rows", "M", "num_tokens", "num_items", "n_samples", "batch_size", "batch_size"),
         (31, 64, 100, 128, 256, 500, 512, 768, 1000, 1024, 2048, 3000, 4096, 8192),
         (5, 7, 9, 12, 17),
         (3, 4, 5, 8, 16, 64),
@@ -66,14 +66,14 @@ KINDS = {
     ),
     "k": Kind(
         "number of input features",
-        ("in_features", "input_size", "K", "in_dim", "inner", "input_dim"),
+        ("in_features", "in_features", "input_size", "K", "in_dim", "inner", "input_dim"),
         (10, 64, 100, 128, 256, 384, 512, 768, 1024, 2048, 4096, 8192),
         (8, 16, 20, 24),
         (4, 8, 10, 16, 32),
     ),
     "o": Kind(
         "number of output features",
-        ("out_features", "output_size", "out_dim", "P", "output_dim"),
+        ("out_features", "out_features", "output_size", "out_dim", "P", "output_dim"),
         (10, 20, 64, 128, 256, 512, 768, 1000, 1024, 2048, 4096),
         (8, 12, 16, 20),
         (4, 5, 8, 16, 32),
@@ -136,6 +136,13 @@ KINDS = {
         (7, 64, 100, 256, 1000, 4096),
         (5, 9, 13),
         (3, 5, 6),
+    ),
+    "t": Kind(
+        "number of entries",
+        ("num_rows", "table_size", "num_nodes", "capacity"),
+        (4096, 5000, 10000, 32768, 50000),
+        (19, 24, 30),
+        (8, 16, 20),
     ),
     "z": Kind(
         "number of elements",

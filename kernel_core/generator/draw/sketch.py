@@ -12,7 +12,8 @@ from kernel_core.generator.draw.sizes import KINDS, ODD, SHAPES, Axis
 from kernel_core.problems.vocabulary import WORDS
 
 INPUTS = (
-    *("x", "x", "x", "x", "input", "inputs", "inp", "a", "hidden", "hidden_states", "features", "tensor"),
+    *["x"] * 14,
+    *("input", "inputs", "inp", "a", "hidden", "hidden_states", "features", "tensor"),
     *("data", "t", "z", "states", "tokens", "signal", "values", "scores", "activations"),
 )
 SECONDS = ("y", "y", "other", "b", "w", "residual", "target", "right", "second", "v", "u", "mask_value", "c")
@@ -74,7 +75,6 @@ class Sketch:
     lines: list[Line] = field(default_factory=list)
     operators: list[str] = field(default_factory=list)
     taken: set[str] = field(default_factory=lambda: {"self", "torch", "nn", "F", "math", "size", "n"})
-    has_parameters: bool = False
 
     def chance(self, share: float) -> bool:
         """Return True in this share of calls."""
@@ -112,9 +112,12 @@ class Sketch:
             return self.rng.choice(ODD[:7] if self.habits.sizes == "small" else ODD)
         return self.rng.choice(of.literal if self.habits.sizes == "small" else of.gpu)
 
-    def input(self, axes: Sequence[Axis], domain: str = "randn", dtype: str = "") -> Tensor:
-        """Return a new argument of `forward`; `domain` is as in `Input`."""
-        name = self._fresh(INPUTS if not self.inputs else SECONDS)
+    def input(
+        self, axes: Sequence[Axis], domain: str = "randn", dtype: str = "", names: Sequence[str] = ()
+    ) -> Tensor:
+        """Return a new argument of `forward`; `domain` is as in `Input`, `names` are usual ones for it."""
+        words = False if names and self.chance(0.7) else None
+        name = self._fresh(names or (INPUTS if not self.inputs else SECONDS), words)
         dtype = dtype or self.habits.dtype
         self.inputs.append(Input(name, domain, tuple(axes), dtype))
         return Tensor(name, tuple(axes), dtype)
@@ -123,7 +126,6 @@ class Sketch:
         """Return a new parameter of the module."""
         name = self._fresh(PARAMETERS, words=self.habits.drawn_names)
         shape = ", ".join(axis.text for axis in axes) or "()"
-        self.has_parameters = True
         self.constructor.append(f"self.{name} = nn.Parameter(torch.{domain}({shape}))")
         return Tensor(f"self.{name}", tuple(axes))
 
@@ -139,6 +141,11 @@ class Sketch:
             return value
         self.taken.add(name)
         self.settings[name] = value
+        return f"self.{name}"
+
+    def stored_size(self, name: str, axis: Axis) -> str:
+        """Store a size in an attribute and return the text that reads it."""
+        self.constructor.append(f"self.{name} = {axis.text}")
         return f"self.{name}"
 
     def _fresh(self, names: Sequence[str], words: bool | None = None) -> str:
@@ -160,6 +167,29 @@ class Sketch:
         self.lines.append(Line(mark, text, operators))
         self.operators += operators
         return Tensor(mark, tuple(axes), dtype or self.habits.dtype)
+
+    def sizes_of(self, x: Tensor) -> list[str]:
+        """Return texts of a value's sizes in `forward`: names that a line unpacks, or reads of each."""
+        letters = {2: "bn", 3: "bsd", 4: "bchw", 5: "bcdhw"}.get(x.rank, "")
+        names = [letter for letter in letters if letter not in self.taken]
+        if len(names) == x.rank and self.chance(0.7):
+            if self.chance(0.4):
+                names = [name.upper() for name in names]
+            if not {*names} & ({*self.sizes} | {"F"}):
+                self.taken.update(name.lower() for name in names)
+                read = "shape" if self.chance(0.7) else "size()"
+                self.lines.append(Line(", ".join(names), f"{x}.{read}"))
+                return names
+        read = self.rng.choice(("shape[{}]", "size({})"))
+        return [f"{x}.{read.format(at)}" for at in range(x.rank)]
+
+    def parts(self, text: str, axes: Sequence[Axis], names: Sequence[str], *operators: str) -> list[Tensor]:
+        """Add a line that unpacks several values of the same axes, under names that are free."""
+        free = [name if name not in self.taken else f"{name}_{len(self.lines)}" for name in names]
+        self.taken.update(free)
+        self.lines.append(Line(", ".join(free), text, operators))
+        self.operators += operators
+        return [Tensor(name, tuple(axes)) for name in free]
 
     def number(self) -> str:
         """Return a number that an author may write."""

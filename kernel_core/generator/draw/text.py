@@ -22,6 +22,8 @@ from kernel_core.generator.draw.sketch import Sketch, Tensor
 from kernel_core.records import Constant
 
 _SECTIONS = ("# Sizes", "# Configuration", "# Hyperparameters", "# Test parameters", "# Problem size")
+_SHORT_NAME = 2
+"""Letters of names that answers give to sizes (`B, C = x.shape`); the constructor reads no such global."""
 _NO_ARGUMENTS = (
     "  # No special initialization inputs needed",
     "  # no arguments",
@@ -55,7 +57,7 @@ def source_of(sketch: Sketch, results: Sequence[Tensor], habits: Habits | None =
 
 
 class _Text:
-    """One problem on its way to a text."""
+    """Writer of one problem."""
 
     def __init__(self, sketch: Sketch, results: Sequence[Tensor], habits: Habits) -> None:
         self.sketch, self.results, self.habits = sketch, results, habits
@@ -66,11 +68,13 @@ class _Text:
         self.is_hard = habits.sizes == "small" and self.rng.random() < 0.7
         """Sizes are numbers in the constructor too."""
         spelled = self.places.spelled | {*self.places.members}
-        self.is_global = habits.arguments == "globals" and not spelled & {*self.used}
+        is_short = any(len(name) <= _SHORT_NAME for name in self.used)
+        self.is_global = habits.arguments == "globals" and not is_short and not spelled & {*self.used}
+        """The constructor reads constants of the module."""
         self.arguments = self._arguments()
 
     def written(self) -> Written:
-        """The text and its sizes."""
+        """Return the text and its sizes."""
         habits, places = self.habits, self.places
         constants = constant_lines(self.sketch, places, habits, self.rng)
         inner = [*self._part(), *self._model()]
@@ -96,7 +100,7 @@ class _Text:
 
     def _names_in(self, lines: Sequence[str]) -> list[str]:
         text = "\n".join(lines)
-        return [name for name in self.sketch.sizes if re.search(rf"\b{name}\b", text)]
+        return [name for name in self.sketch.sizes if re.search(rf"(?<![\w.]){name}\b(?! ?=)", text)]
 
     def _arguments(self) -> list[Argument]:
         names = [] if self.is_hard or self.is_global else list(self.used)
@@ -105,7 +109,8 @@ class _Text:
         made = [Argument(name.lower(), "int", name) for name in names if name not in self.places.local]
         if self.habits.arguments == "defaults":
             made = [
-                Argument(one.name, one.hint, one.given, str(self.places.sizes[one.given].gpu)) for one in made
+                Argument(size.name, size.hint, size.given, str(self.places.sizes[size.given].gpu))
+                for size in made
             ]
         for name, value in self.sketch.settings.items():
             hint = type(ast.literal_eval(value)).__name__
@@ -208,7 +213,7 @@ class _Text:
         lines += [f"self.{name} = {name if is_given else value}" for name, value in sketch.settings.items()]
         if self.habits.kept:
             attributes = {line.split(" ")[0] for line in lines}
-            names = [one.name for one in self.arguments if one.name not in sketch.settings]
+            names = [given.name for given in self.arguments if given.name not in sketch.settings]
             names = [name for name in names if f"self.{name}" not in attributes]
             lines = [f"self.{name} = {name}" for name in names] + lines
         return lines
@@ -217,7 +222,7 @@ class _Text:
         hints = self.habits.hints
         kind = "Tensor" if hints == "Tensor" else "torch.Tensor"
         is_typed = hints in ("inputs", "full", "Tensor")
-        typed = [f"{one.name}: {kind}" if is_typed else one.name for one in self.sketch.inputs]
+        typed = [f"{given.name}: {kind}" if is_typed else given.name for given in self.sketch.inputs]
         returned = "tuple" if self._has_several() else kind
         end = f" -> {returned}" if hints in ("full", "Tensor") else ""
         return f"def forward({', '.join(('self', *typed))}){end}:"
@@ -249,10 +254,12 @@ class _Text:
         """Both functions, with the sizes of a GPU or of a CPU."""
         rng = random.Random(seed)
         lines = inputs_function(self.sketch, self.places, self.habits, rng, at)
-        given = [one for one in self.arguments if one.given]
-        texts = [self.places.text(one.given, at) for one in given]
+        given = [argument for argument in self.arguments if argument.given]
+        texts = [self.places.text(argument.given, at) for argument in given]
         if given and self.habits.arguments == "keyword":
-            pairs = ", ".join(f"'{one.name}': {text}" for one, text in zip(given, texts, strict=True))
+            pairs = ", ".join(
+                f"'{argument.name}': {text}" for argument, text in zip(given, texts, strict=True)
+            )
             options = f"[[], {{{pairs}}}]"
         else:
             options = f"[{', '.join(texts)}]" if given else self.habits.options

@@ -1,0 +1,255 @@
+"""Functions of several lines: activations, scans, layouts, products and quantisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernel_core.generator.draw.sizes import ONE
+from kernel_core.generator.draw.sketch import Sketch, Tensor
+
+
+def _choice(functions: tuple[Callable[[Sketch], list[Tensor]], ...]) -> Callable[[Sketch], list[Tensor]]:
+    return lambda sketch: sketch.rng.choice(functions)(sketch)
+
+
+# --- activations
+
+
+def _activation(sketch: Sketch) -> list[Tensor]:
+    """An activation in one expression."""
+    x = sketch.input(sketch.axes())
+    texts = {
+        "gelu": (
+            f"0.5 * {x} * (1.0 + torch.tanh(math.sqrt(2 / math.pi) * ({x} + 0.044715 * torch.pow({x}, 3))))",
+            f"{x} * 0.5 * (1.0 + torch.erf({x} / math.sqrt(2.0)))",
+            f"{x} * torch.sigmoid(1.702 * {x})",
+        ),
+        "swish": (f"{x} * torch.sigmoid({x})", f"{x} / (1 + torch.exp(-{x}))"),
+        "mish": (f"{x} * torch.tanh(F.softplus({x}))", f"{x} * torch.tanh(torch.log(1 + torch.exp({x})))"),
+        "softplus": (
+            f"torch.log(1 + torch.exp({x}))",
+            f"torch.log1p(torch.exp(-{x}.abs())) + torch.relu({x})",
+        ),
+        "hard_sigmoid": (f"torch.clamp({x} / 6 + 0.5, 0, 1)", f"F.relu6({x} + 3) / 6"),
+        "hard_swish": (f"{x} * torch.clamp({x} + 3, 0, 6) / 6", f"{x} * F.relu6({x} + 3.0) / 6.0"),
+        "softsign": (f"{x} / (1 + torch.abs({x}))", f"{x} / (1.0 + {x}.abs())"),
+        "leaky_relu": (f"torch.where({x} > 0, {x}, 0.01 * {x})", f"torch.maximum({x}, 0.1 * {x})"),
+        "elu": (f"torch.where({x} > 0, {x}, torch.exp({x}) - 1)",),
+        "sigmoid": (f"1 / (1 + torch.exp(-{x}))",),
+        "tanh": (f"(torch.exp(2 * {x}) - 1) / (torch.exp(2 * {x}) + 1)",),
+        "gaussian": (f"torch.exp(-{x} ** 2)", f"torch.exp(-0.5 * {x} * {x})"),
+        "squared_relu": (f"torch.relu({x}) ** 2", f"F.relu({x}).square()"),
+        "polynomial": (f"{x} ** 3 + 2 * {x} ** 2 - {x} + 1",),
+    }
+    name = sketch.rng.choice([*texts])
+    return [sketch.emit(sketch.rng.choice(texts[name]), x.axes, name)]
+
+
+def _glu(sketch: Sketch) -> list[Tensor]:
+    """A gate whose halves come from one tensor."""
+    b, s, n = sketch.axes("bsn")
+    x = sketch.input((b, s, n.times(2)))
+    act = sketch.rng.choice(("torch.sigmoid", "F.silu", "F.gelu", "torch.relu", "torch.tanh"))
+    split = sketch.rng.choice((f"{x}.chunk(2, dim=-1)", f"torch.chunk({x}, 2, dim=-1)"))
+    left, right = sketch.parts(
+        split, (b, s, n), sketch.rng.choice((("a", "b"), ("x1", "x2"), ("gate", "value"))), "chunk"
+    )
+    return [sketch.emit(f"{act}({left}) * {right}", (b, s, n), "glu", "mul")]
+
+
+def _soft_threshold(sketch: Sketch) -> list[Tensor]:
+    x = sketch.input(sketch.axes())
+    return [
+        sketch.emit(
+            f"torch.sign({x}) * torch.relu({x}.abs() - {sketch.rng.choice(('0.1', '0.5', '0.2'))})",
+            x.axes,
+            "sign",
+            "abs",
+            "relu",
+        )
+    ]
+
+
+# --- scans
+
+
+def _scan(sketch: Sketch) -> list[Tensor]:
+    """Exclusive, reverse and masked running sums and products."""
+    x = sketch.input(sketch.axes(sketch.rng.choice(("mn", "mn", "bn"))), "randn")
+    dim = sketch.setting("dim", "1")
+    if sketch.chance(0.25):
+        mask = sketch.input(x.axes, "torch.rand({}) > 0.5", "bool", names=("mask", "valid"))
+        return [sketch.emit(f"torch.cumsum({x} * {mask}, dim={dim})", x.axes, "mul", "masked_cumulative_sum")]
+    text, name = sketch.rng.choice(
+        (
+            (f"torch.cumsum({x}.flip({dim}), dim={dim}).flip({dim})", "reverse_cumulative_sum"),
+            (
+                f"torch.flip(torch.cumsum(torch.flip({x}, dims=[1]), dim=1), dims=[1])",
+                "reverse_cumulative_sum",
+            ),
+            (f"torch.cumsum({x}, dim={dim}) - {x}", "exclusive_cumulative_sum"),
+            (f"F.pad(torch.cumsum({x}, dim=1), (1, 0))[:, :-1]", "exclusive_cumulative_sum"),
+            (f"torch.cumsum({x}, dim={dim}) / {x}.sum(dim={dim}, keepdim=True).abs()", "cumulative_share"),
+            (f"torch.cumsum({x} * {x}, dim={dim}).sqrt()", "cumulative_norm"),
+            (f"torch.exp(torch.cumsum(-torch.abs({x}), dim={dim}))", "cumulative_decay"),
+        )
+    )
+    return [sketch.emit(text, x.axes, name)]
+
+
+def _moving(sketch: Sketch) -> list[Tensor]:
+    x = sketch.input(sketch.axes("mn"))
+    y = sketch.emit(f"torch.cumsum({x}, dim=1)", x.axes, "cumsum")
+    number = sketch.emit(f"torch.arange(1, {x}.shape[1] + 1, device={x}.device)", x.axes[1:], "arange")
+    return [sketch.emit(f"{y} / {number}", x.axes, "div")]
+
+
+# --- layouts
+
+
+def _shuffled(sketch: Sketch) -> list[Tensor]:
+    """Channel shuffle by views."""
+    x = sketch.input(sketch.axes("bchw"))
+    b, c, h, w = sketch.sizes_of(x)
+    groups = sketch.setting("groups", sketch.rng.choice(("2", "4")))
+    y = sketch.emit(f"{x}.view({b}, {groups}, {c} // {groups}, {h}, {w})", (*x.axes, ONE), "view")
+    y = sketch.emit(f"{y}.transpose(1, 2).contiguous()", (*x.axes, ONE), "transpose")
+    return [sketch.emit(f"{y}.view({b}, {c}, {h}, {w})", x.axes, "channel_shuffle")]
+
+
+def _flattened(sketch: Sketch) -> list[Tensor]:
+    """A reduction or softmax over positions, which a view puts in one axis."""
+    x = sketch.input(sketch.axes("bchw"))
+    b, c, h, w = sketch.sizes_of(x)
+    y = sketch.emit(
+        sketch.rng.choice((f"{x}.view({b}, {c}, -1)", f"{x}.view({b}, {c}, {h} * {w})")), x.axes[:3], "view"
+    )
+    ends = (
+        (f"{y}.mean(dim=-1)", x.axes[:2], "mean"),
+        (f"{y}.max(dim=-1)[0]", x.axes[:2], "max"),
+        (f"torch.softmax({y}, dim=-1).view({b}, {c}, {h}, {w})", x.axes, "softmax"),
+        (f"{y}.transpose(1, 2)", (), "transpose"),
+        (f"({y} / {y}.norm(dim=-1, keepdim=True)).view({b}, {c}, {h}, {w})", x.axes, "normalize"),
+        (f"torch.bmm({y}, {y}.transpose(1, 2)) / ({c} * {h} * {w})", (), "gram_matrix"),
+    )
+    text, axes, name = sketch.rng.choice(ends)
+    return [sketch.emit(text, axes, name)]
+
+
+def _masked(sketch: Sketch) -> list[Tensor]:
+    """A mean, softmax or sum over the valid positions of sequences."""
+    b, s, n = sketch.axes("bsn")
+    x = sketch.input((b, s, n))
+    mask = sketch.input((b, s), "torch.rand({}) > 0.3", "bool", names=("mask", "attention_mask", "valid"))
+    wide = sketch.emit(
+        sketch.rng.choice((f"{mask}.unsqueeze(-1)", f"{mask}[:, :, None]")), (b, s, ONE), "unsqueeze"
+    )
+    kept = sketch.emit(f"{x} * {wide}", x.axes, "mul")
+    text, name = sketch.rng.choice(
+        (
+            (f"{kept}.sum(dim=1) / {wide}.sum(dim=1).clamp(min=1)", "masked_mean"),
+            (f"{kept}.sum(dim=1)", "masked_sum"),
+            (f"torch.softmax({x}.masked_fill(~{wide}, -1e9), dim=1)", "masked_softmax"),
+        )
+    )
+    return [sketch.emit(text, (), name)]
+
+
+def _rotary(sketch: Sketch) -> list[Tensor]:
+    b, s, e, f = sketch.axes("bsef")
+    x = sketch.input((b, s, e, f))
+    cos, sin = sketch.input((s, ONE, f)), sketch.input((s, ONE, f))
+    low, high = (
+        sketch.emit(text, (b, s, e, f.over(2)), "getitem")
+        for text in (f"{x}[..., : {x}.shape[-1] // 2]", f"{x}[..., {x}.shape[-1] // 2 :]")
+    )
+    turned = sketch.emit(f"torch.cat([-{high}, {low}], dim=-1)", x.axes, "neg", "cat")
+    return [sketch.emit(f"{x} * {cos} + {turned} * {sin}", x.axes, "mul", "add")]
+
+
+# --- products
+
+
+def _matrix(sketch: Sketch) -> list[Tensor]:
+    """Products with triangular, diagonal, symmetric, transposed and repeated factors."""
+    m, n = sketch.axes("mn")
+    kind = sketch.rng.choice(("square", "square", "diagonal", "transposed", "gram", "scaled"))
+    if kind == "square":
+        a, b = sketch.input((m, m), names=("A", "a", "x")), sketch.input((m, m), names=("B", "b", "y"))
+        text, name = sketch.rng.choice(
+            (
+                (f"torch.tril(torch.matmul({a}, {b}))", "tril"),
+                (f"torch.triu({a} @ {b})", "triu"),
+                (f"torch.matmul(torch.tril({a}), torch.tril({b}))", "tril"),
+                (f"torch.matmul({a} + {a}.T, {b})", "transpose"),
+                (f"torch.matmul({a}, {b}) + torch.eye({a}.shape[0], device={a}.device)", "eye"),
+                (f"torch.trace({a} @ {b}).reshape(1)", "trace"),
+            )
+        )
+        return [sketch.emit(text, (), "matmul", name)]
+    if kind == "diagonal":
+        d, a = sketch.input((m,), names=("d", "diag", "a")), sketch.input((m, n))
+        text = sketch.rng.choice((f"torch.diag({d}) @ {a}", f"{d}.unsqueeze(1) * {a}", f"{d}[:, None] * {a}"))
+        return [sketch.emit(text, (m, n), "diagonal_product")]
+    if kind == "transposed":
+        a, b = (
+            sketch.input((n, m), names=("A", "a", "x")),
+            sketch.input((sketch.axis("o"), n), names=("B", "b", "y")),
+        )
+        return [
+            sketch.emit(
+                sketch.rng.choice((f"torch.matmul({a}.T, {b}.T)", f"{a}.t() @ {b}.t()")),
+                (),
+                "transpose",
+                "matmul",
+            )
+        ]
+    a = sketch.input((m, n), names=("A", "a", "x"))
+    if kind == "gram":
+        text = sketch.rng.choice(
+            (f"torch.matmul({a}, {a}.T)", f"{a} @ {a}.t() / {a}.shape[1]", f"{a}.T @ {a}")
+        )
+        return [sketch.emit(text, (), "transpose", "gram_matrix")]
+    b = sketch.input((n, sketch.axis("o")), names=("B", "b", "y"))
+    scale = sketch.setting("alpha", sketch.number())
+    text = sketch.rng.choice((f"{a} @ {b} * {scale}", f"{scale} * torch.mm({a}, {b})"))
+    return [sketch.emit(text, (), "matmul", "mul")]
+
+
+def _quantised(sketch: Sketch) -> list[Tensor]:
+    x = sketch.input(sketch.axes("mn"))
+    scale = sketch.emit(
+        f"{x}.abs().amax(dim=-1, keepdim=True) / 127.0", (x.axes[0], ONE), "abs", "amax", "div"
+    )
+    q = sketch.emit(f"torch.clamp(torch.round({x} / {scale}), -127, 127)", x.axes, "div", "round", "clamp")
+    return [sketch.emit(f"{q} * {scale}", x.axes, "mul")]
+
+
+def _kernel_matrix(sketch: Sketch) -> list[Tensor]:
+    m, k, o = sketch.axes("mko")
+    a, b = sketch.input((m, k)), sketch.input((o, k))
+    apart = sketch.emit(
+        f"({a} ** 2).sum(-1, keepdim=True) - 2 * {a} @ {b}.t() + ({b} ** 2).sum(-1)",
+        (m, o),
+        "pow",
+        "sum",
+        "matmul",
+    )
+    return [
+        sketch.emit(
+            sketch.rng.choice(
+                (f"torch.exp(-{apart} * 0.01)", f"1.0 / (1.0 + {apart})", f"{apart}.clamp(min=0).sqrt()")
+            ),
+            (m, o),
+            "exp",
+        )
+    ]
+
+
+FUNCTIONS: dict[str, Callable[[Sketch], list[Tensor]]] = {
+    "activation_function": _choice((_activation, _activation, _activation, _glu, _soft_threshold)),
+    "scan_function": _choice((_scan, _scan, _scan, _moving)),
+    "layout_function": _choice((_shuffled, _flattened, _flattened, _masked, _rotary)),
+    "matrix_function": _choice((_matrix, _matrix, _matrix, _kernel_matrix, _quantised)),
+}
+"""Families by name."""
