@@ -4,7 +4,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.logging.handlers import APILogWorker
 
-from flows.stage_flow import stage_flow
+from flows.stage_flow import REFUSED, stage_flow
 from kernel_core.errors import ConfigError, SourceUnavailable, redacted
 from kernel_core.store import Store
 from tasks.artifacts import publish, table
@@ -34,8 +34,11 @@ def test_a_callers_mistake_in_a_task_has_no_traceback_and_is_not_tried_again(pre
     def refused() -> None:
         refuses()
 
+    with pytest.raises(ConfigError, match="steps = 0"):
+        refused()
     state = refused(return_state=True)
-    assert len(tries) == 1
+    assert len(tries) == 2
+    assert (state.name, state.message) == (REFUSED, "steps = 0: wanted 1 or more")
     with get_client(sync_client=True) as client:
         lines = lines_of(client, state.state_details.flow_run_id)
     assert any("steps = 0: wanted 1 or more" in line for line in lines)
