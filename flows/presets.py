@@ -181,7 +181,7 @@ def load_flow(stage: str) -> Any:
     import importlib
 
     name = module_of(stage)
-    return getattr(importlib.import_module(f"flows.{name}"), name)
+    return getattr(importlib.import_module(f"{__package__}.{name}"), name)
 
 
 def flow_hints(stage: str) -> dict[str, Any]:

@@ -122,16 +122,16 @@ class _Child:
         Attempts that were made before this parent began are not counted.
         """
         state = ended.state
-        if state is not None and state.is_completed():
+        assert state is not None, "a flow run that has ended has a state"
+        if state.is_completed():
             return True
         if not (ended.created is not None and ended.created < began):
-            if state is not None and state.is_cancelled():
+            if state.is_cancelled():
                 raise ChildFailed(f"{self.name} ({ended.name}) was cancelled; start the flow again to go on")
-            if state is not None and state.name == REFUSED:
+            if state.name == REFUSED:
                 raise ConfigError(f"{self.name} ({ended.name}): {state.message}")
             self.failures += 1
-        message = state.message if state is not None else "no state"
-        log.warning("%s, attempt %d: %s", self.name, self.attempt, message)
+        log.warning("%s, attempt %d: %s", self.name, self.attempt, state.message)
         self.attempt += 1
         if self.failures < ATTEMPTS:
             return False

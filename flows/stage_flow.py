@@ -33,7 +33,7 @@ from tasks.batches import AT_ONCE
 ROOT = "runs"
 """Default of every flow's root: on a worker it means the worker's `DOJO_ROOT`, where that is set."""
 REFUSED = "Refused"
-"""Name of the failed state of a flow run that met a mistake of its caller's: another try would meet it again."""
+"""State name of a flow run that failed by a mistake of its caller's, which another try would meet again."""
 
 
 class StageFlow(Flow[..., None]):
@@ -82,17 +82,14 @@ def _refusing(function: Callable[..., None]) -> Callable[..., State[Any] | None]
     return call
 
 
-class MistakesInOneLine(logging.Filter):
-    """Takes the traceback of a caller's mistake from the log of a task."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record pass."""
-        if record.exc_info and isinstance(record.exc_info[1], CallerError):
-            record.msg, record.args, record.exc_info = str(record.exc_info[1]), (), None
-        return True
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """Take the traceback of a caller's mistake from the log of a task; every record passes."""
+    if record.exc_info and isinstance(record.exc_info[1], CallerError):
+        record.msg, record.args, record.exc_info = str(record.exc_info[1]), (), None
+    return True
 
 
-logging.getLogger("prefect.task_runs").addFilter(MistakesInOneLine())
+logging.getLogger("prefect.task_runs").addFilter(_in_one_line)
 
 
 def stage_flow(name: str, run_name: str | Callable[[], str]) -> Callable[[Callable[..., None]], StageFlow]:
