@@ -28,7 +28,7 @@ from kernel_core.problems.load import load_file
 from kernel_core.problems.source import at_precision
 from kernel_core.records import Constant
 from kernel_core.runs.configure import build, sizes_of
-from tasks.gpu import require_gpu_here
+from kernel_core.runs.host_gpus import require_gpu_here
 
 LOOK_EVERY_S = 0.3
 CONDITIONS = ("gym_version", "device", "platform", "sandbox", "problem_id", "candidate_sha", "sizes")

@@ -15,8 +15,8 @@ from rich.logging import RichHandler
 from flows.server import prepare_environment, require_access, send_queued, standing_server, starting_server
 from flows.terminal import say, working
 from kernel_core.config.base import laid_over
+from kernel_core.runs.host_gpus import NoGpu
 from kernel_core.runs.run_folder import Run
-from tasks.gpu import NoGpu
 
 
 def run_stage(stage: str, words: Sequence[str], file: Path | None, *, dry_run: bool = False) -> int:

@@ -6,8 +6,9 @@ from prefect.logging.handlers import APILogWorker
 
 from flows.stage_flow import REFUSED, stage_flow
 from kernel_core.errors import ConfigError, SourceUnavailable, redacted
+from kernel_core.report.pages import Page, Rows
 from kernel_core.store import Store
-from tasks.artifacts import publish, table
+from tasks.artifacts import show
 from tasks.faults import retried_task
 
 KEY = "sk-0123456789abcdef"
@@ -51,8 +52,8 @@ def test_an_error_that_echoes_a_key_shows_it_nowhere(prefect_api, monkeypatch, t
 
     @stage_flow("echoes", run_name="echoes")
     def echoes() -> None:
-        publish("echo", [f"it said {KEY}"], Store(tmp_path), "echo")
-        table("echo-rows", [{"said": f"it said {KEY}"}], "rows")
+        show(Page("echo", [f"it said {KEY}"], Store(tmp_path), "echo"))
+        show(Rows("echo-rows", [{"said": f"it said {KEY}"}], "rows"))
         raise SourceUnavailable(f"the endpoint said: wrong key {KEY}")
 
     state = echoes(return_state=True)
