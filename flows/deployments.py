@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from flows.prefect_yaml import FILE_KEYS, Entry, Limit, Schedule, as_created
-from flows.presets import build_parameters, load_yaml, stage_of
+from flows.presets import build_parameters, stage_of
 from kernel_core.config.base import laid_over
-from kernel_core.config.yaml_lines import line_of
+from kernel_core.config.yaml_lines import line_of, load_yaml
 from kernel_core.errors import ConfigError
 from kernel_core.runs.configure import refuse_unknown
 

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import httpx
 
-from flows.presets import PREFECT_YAML, entrypoint_of, load_yaml
+from flows.presets import PREFECT_YAML, entrypoint_of
 from flows.running import as_json
 from flows.stage_flow import REFUSED
+from kernel_core.config.yaml_lines import load_yaml
 from kernel_core.errors import ConfigError, OurFault
 from kernel_core.runs.stage_record import canonical, code_version, sealed_digest
 from kernel_core.store import Store, digest_of

@@ -116,7 +116,8 @@ def _with_switches_kept(client: SyncPrefectClient, path: Path) -> dict[str, Any]
     """The file's content, with its deployments, schedules and named triggers on or off as they are."""
     from flows.on_server import found, schedules_by_key
     from flows.prefect_yaml import as_created
-    from flows.presets import load_yaml, stage_of
+    from flows.presets import stage_of
+    from kernel_core.config.yaml_lines import load_yaml
 
     content: dict[str, Any] = load_yaml(path)
     for entry in content["deployments"]:

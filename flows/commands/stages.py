@@ -60,8 +60,9 @@ def _show_settings(stage: str, make_parameters: Callable[[], dict[str, Any]]) ->
 
 def stage_help(stage: str) -> str:
     """The presets of a stage and its settings, as lines."""
-    from flows.presets import PREFECT_YAML, config_class_of, entrypoint_of, load_yaml
+    from flows.presets import PREFECT_YAML, config_class_of, entrypoint_of
     from kernel_core.config.reference import settings_of
+    from kernel_core.config.yaml_lines import load_yaml
 
     lines = ["presets (the first is used without a name):"]
     for entry in load_yaml(PREFECT_YAML)["deployments"]:
