@@ -4,6 +4,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.logging.handlers import APILogWorker
 
+from flows.automations import AUTOMATIONS_YAML, load_automations
 from flows.stage_flow import REFUSED, stage_flow
 from kernel_core.errors import ConfigError, SourceUnavailable, redacted
 from kernel_core.report.pages import Page, Rows
@@ -45,6 +46,14 @@ def test_a_callers_mistake_in_a_task_has_no_traceback_and_is_not_tried_again(pre
     assert any("steps = 0: wanted 1 or more" in line for line in lines)
     assert not any("Traceback" in line for line in lines)
     assert sum(line.count("\n") + 1 for line in lines) < 12
+
+
+def test_an_automation_that_waits_for_a_failed_run_waits_for_a_refused_one_too():
+    """Prefect names the event of a state by the state's name."""
+    expected = [entry["trigger"]["expect"] for entry in load_automations(AUTOMATIONS_YAML, None)]
+    waiting = [events for events in expected if "prefect.flow-run.Failed" in events]
+    assert len(waiting) == 3
+    assert all(f"prefect.flow-run.{REFUSED}" in events for events in waiting)
 
 
 def test_an_error_that_echoes_a_key_shows_it_nowhere(prefect_api, monkeypatch, tmp_path):
