@@ -11,6 +11,10 @@ default:
 pictures:
     .venv/bin/python docs/pictures/make.py
 
+# Screenshots of the Prefect UI, from a server that has the runs of docs/operations.md
+screenshots URL="http://127.0.0.1:4200":
+    .venv/bin/python docs/pictures/screenshots.py {{ URL }}
+
 # Format, lint, types, layers and the fast tests
 check: lint test
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flows.presets import load_yaml
-from kernel_core.config.yaml_lines import line_of
+from kernel_core.config.yaml_lines import line_of, load_yaml
 from kernel_core.errors import ConfigError
 
 AUTOMATIONS_YAML = Path(__file__).resolve().parents[1] / "deploy" / "automations.yaml"

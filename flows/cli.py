@@ -96,7 +96,7 @@ def app() -> App:
         names = [stage, *(alias for alias, name in ALIASES.items() if name == stage)]
         made.command(_stage(stage), name=names, help=purpose, sort_key=number)
     for number, (name, purpose) in enumerate(COMMANDS.items(), start=len(STAGES)):
-        made.command(f"flows.commands.{name}:{name}", name=name, help=purpose, sort_key=number)
+        made.command(f"{__package__}.commands.{name}:{name}", name=name, help=purpose, sort_key=number)
     return made
 
 

@@ -15,7 +15,8 @@ from kernel_core.runs.naming import ARM_CARD, COMPARISON
 from kernel_core.runs.resolve import COLD_START, folders_read, foundations, needs_cold_start
 from kernel_core.runs.run_folder import Run
 from tasks.assets import making
-from tasks.compare import compare_arms, report_comparison
+from tasks.compare import compare_arms
+from tasks.report import report_comparison
 
 
 @stage_flow("compare", run_name="{run} compare: {config.train.model_name}")

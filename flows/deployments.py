@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from flows.prefect_yaml import FILE_KEYS, Entry, Limit, Schedule
-from flows.presets import build_parameters, load_yaml, stage_of
+from flows.prefect_yaml import FILE_KEYS, Entry, Limit, Schedule, as_created
+from flows.presets import build_parameters, stage_of
 from kernel_core.config.base import laid_over
-from kernel_core.config.yaml_lines import line_of
+from kernel_core.config.yaml_lines import line_of, load_yaml
 from kernel_core.errors import ConfigError
 from kernel_core.runs.configure import refuse_unknown
 
@@ -99,13 +99,14 @@ def _schedules(stage: str, parameters: dict[str, Any], entries: Any) -> Iterator
     for number, entry in enumerate(entries):
         refuse_unknown(Schedule, entry, f"schedules.{number}.")
         try:
-            read = Schedule.model_validate(entry)
-            made = read.as_created()
+            made = as_created(entry)
         except (ValidationError, ValueError) as error:
             first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": error}
             key = ".".join(map(str, ("schedules", number, *first["loc"])))
             raise ConfigError(f"{key}: {first['msg']}", key) from error
-        _check_parameters(f"schedules.{number}.parameters", stage, laid_over(parameters, read.parameters))
+        _check_parameters(
+            f"schedules.{number}.parameters", stage, laid_over(parameters, entry.get("parameters") or {})
+        )
         yield made
 
 

@@ -20,9 +20,9 @@ from kernel_core.corpus.generator_source import check_left_out
 from kernel_core.dialogue.answers import stored_answers
 from kernel_core.policy import check_policy
 from kernel_core.problems.load import check_problems
+from kernel_core.runs.host_gpus import require_gpu
 from kernel_core.runs.resolve import choose_weights
 from kernel_core.runs.run_folder import Run
-from tasks.gpu import require_gpu
 
 
 def check_before_start(stage: str, parameters: Mapping[str, Any], *, elsewhere: bool = False) -> None:

@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
 import kernel_core.config
 from kernel_core.config import Config
 from kernel_core.config.base import laid_over
+from kernel_core.config.yaml_lines import load_yaml
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.runs.configure import build, override
 
@@ -41,8 +41,6 @@ STAGES = (
 """Names of the flows; the module of each is the name with underscores."""
 
 PREFECT_YAML = Path(__file__).resolve().parents[1] / "prefect.yaml"
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The one in C takes an eighth of the time."""
 
 
 def config_class_of(stage: str) -> type[Config]:
@@ -68,19 +66,6 @@ def stage_of(entrypoint: str) -> str:
     if entrypoint not in known:
         raise ConfigError(f"no flow at entrypoint {entrypoint!r}; known: {', '.join(known)}", "entrypoint")
     return known[entrypoint]
-
-
-def load_yaml(path: Path) -> Any:
-    """A YAML file's content; a missing or broken one is the caller's mistake."""
-    try:
-        return yaml.load(path.read_text(), Loader=_LOADER)
-    except OSError as error:
-        raise NotFound(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        where = getattr(error, "problem_mark", None)
-        line = f", line {where.line + 1}" if where is not None else ""
-        problem = getattr(error, "problem", None) or "not text"
-        raise ConfigError(f"{path}{line} is not YAML: {problem}") from error
 
 
 def presets(stage: str, file: Path = PREFECT_YAML) -> dict[str, dict[str, Any]]:
@@ -181,7 +166,7 @@ def load_flow(stage: str) -> Any:
     import importlib
 
     name = module_of(stage)
-    return getattr(importlib.import_module(f"flows.{name}"), name)
+    return getattr(importlib.import_module(f"{__package__}.{name}"), name)
 
 
 def flow_hints(stage: str) -> dict[str, Any]:

@@ -12,7 +12,6 @@ A parent that is stopped or cancelled cancels its child at once. One that dies c
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -20,9 +19,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import httpx
 
-from flows.presets import PREFECT_YAML, entrypoint_of, load_yaml
+from flows.presets import PREFECT_YAML, entrypoint_of
 from flows.running import as_json
-from kernel_core.errors import CallerError, ConfigError, OurFault
+from flows.stage_flow import REFUSED
+from kernel_core.config.yaml_lines import load_yaml
+from kernel_core.errors import ConfigError, OurFault
 from kernel_core.runs.stage_record import canonical, code_version, sealed_digest
 from kernel_core.store import Store, digest_of
 
@@ -122,16 +123,16 @@ class _Child:
         Attempts that were made before this parent began are not counted.
         """
         state = ended.state
-        if state is not None and state.is_completed():
+        assert state is not None, "a flow run that has ended has a state"
+        if state.is_completed():
             return True
         if not (ended.created is not None and ended.created < began):
-            if state is not None and state.is_cancelled():
+            if state.is_cancelled():
                 raise ChildFailed(f"{self.name} ({ended.name}) was cancelled; start the flow again to go on")
-            if (mistake := _callers_mistake(state)) is not None:
-                raise ConfigError(f"{self.name} ({ended.name}): {mistake}")
+            if state.name == REFUSED:
+                raise ConfigError(f"{self.name} ({ended.name}): {state.message}")
             self.failures += 1
-        message = state.message if state is not None else "no state"
-        log.warning("%s, attempt %d: %s", self.name, self.attempt, message)
+        log.warning("%s, attempt %d: %s", self.name, self.attempt, state.message)
         self.attempt += 1
         if self.failures < ATTEMPTS:
             return False
@@ -174,13 +175,6 @@ def _run_children(children: Sequence[_Child]) -> None:
             raise
     if errors:
         raise errors[0]
-
-
-def _callers_mistake(state: Any) -> str | None:
-    """What a failed child said of a mistake of the caller's: another attempt would meet it again."""
-    kinds = "|".join(kind.__name__ for kind in (CallerError, *CallerError.__subclasses__()))
-    told = re.search(rf"\b(?:{kinds}): (.*)", (state.message if state is not None else None) or "", re.DOTALL)
-    return told[1] if told is not None else None
 
 
 def _cancel(client: SyncPrefectClient, key: str) -> None:

@@ -29,10 +29,11 @@ from flows.lease import wanted
 from flows.server import send_queued
 from kernel_core.config import Config
 from kernel_core.errors import OurFault
+from kernel_core.report.pages import settings_rows
+from kernel_core.runs.judges import judges_kept
 from kernel_core.runs.run_folder import Run
+from tasks.artifacts import show
 from tasks.progress import may_be_missed
-from tasks.report import report_settings
-from tasks.tools import judges_kept
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +79,8 @@ def _show_settings(here: Run, settled: Mapping[str, Any]) -> None:
         return
     effective = as_json({**(context.parameters or {}), **settled})
     with may_be_missed("settings"):
-        report_settings(here, context.flow.name, str(effective.get("name") or context.flow.name), effective)
+        flow = context.flow.name
+        show(settings_rows(here, flow, str(effective.get("name") or flow), effective))
         if run_by_a_worker():
             with get_client(sync_client=True) as client:
                 client.update_flow_run(flow_run, parameters=as_json(context.parameters or {}))

@@ -203,7 +203,7 @@ def _start(log: Path) -> tuple[subprocess.Popen[bytes], str]:
         "PREFECT__SERVER_FINAL": "1",
         "PREFECT_API_URL": url,
     }
-    command = module_command("uvicorn", "--factory", "flows.server_app:create_app")
+    command = module_command("uvicorn", "--factory", f"{__package__}.server_app:create_app")
     command += ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]
     with log.open("ab") as output:
         process = subprocess.Popen(

@@ -9,6 +9,7 @@ kind would not get the settings of its kind. So a setting at its default is left
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import os
@@ -19,6 +20,7 @@ from uuid import UUID
 
 from prefect import Flow
 from prefect.context import FlowRunContext
+from prefect.states import Failed, State
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.run_names import in_own_run
@@ -30,6 +32,8 @@ from tasks.batches import AT_ONCE
 
 ROOT = "runs"
 """Default of every flow's root: on a worker it means the worker's `DOJO_ROOT`, where that is set."""
+REFUSED = "Refused"
+"""State name of a flow run that failed by a mistake of its caller's, which another try would meet again."""
 
 
 class StageFlow(Flow[..., None]):
@@ -41,6 +45,7 @@ class StageFlow(Flow[..., None]):
         by_name = (one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in given)
         # Prefect makes the form of this. Only a signature of names may begin with one that has a default.
         self.__signature__ = inspect.Signature(sorted(by_name, key=lambda one: one.name != "run"))
+        self.fn = _refusing(self.fn)
 
     def validate_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Parameters as typed values. A subflow and a flow without a worker have only their own."""
@@ -63,18 +68,28 @@ class StageFlow(Flow[..., None]):
         return without_defaults(unfolded(given), below, build(kind, below), kind.model_construct())
 
 
-class MistakesInOneLine(logging.Filter):
-    """Takes the traceback from the log of a caller's mistake: its message says what to do."""
+def _refusing(function: Callable[..., None]) -> Callable[..., State[Any] | None]:
+    """Return the function with a state in place of a caller's mistake, whose message says what to do."""
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record pass."""
-        if record.exc_info and isinstance(record.exc_info[1], CallerError):
-            record.msg, record.args, record.exc_info = str(record.exc_info[1]), (), None
-        return True
+    @functools.wraps(function)
+    def call(*args: Any, **parameters: Any) -> State[Any] | None:
+        try:
+            return function(*args, **parameters)
+        except CallerError as error:
+            return Failed(name=REFUSED, message=str(error), data=error)
+
+    call.__signature__ = inspect.signature(function, eval_str=True)  # type: ignore[attr-defined]
+    return call
 
 
-for _logger in ("prefect.flow_runs", "prefect.task_runs"):
-    logging.getLogger(_logger).addFilter(MistakesInOneLine())
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """Take the traceback of a caller's mistake from the log of a task; every record passes."""
+    if record.exc_info and isinstance(record.exc_info[1], CallerError):
+        record.msg, record.args, record.exc_info = str(record.exc_info[1]), (), None
+    return True
+
+
+logging.getLogger("prefect.task_runs").addFilter(_in_one_line)
 
 
 def stage_flow(name: str, run_name: str | Callable[[], str]) -> Callable[[Callable[..., None]], StageFlow]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL|AUTH_STRING", re.IGNORECASE)
 _LOGIN_IN_URL = re.compile(r"(?<=://)[^/@\s]+:[^/@\s]+(?=@)")
@@ -31,6 +31,15 @@ _told: set[str] = set()
 def keep_secret(value: str) -> None:
     """Never show this value, whatever the variable is called that it came from."""
     _told.add(value)
+
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without keys, passwords and logins, for a process that runs others' code."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if not (_SECRET_NAME.search(name) or _LOGIN_IN_URL.search(value))
+    }
 
 
 def redacted(text: str) -> str:

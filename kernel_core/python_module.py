@@ -10,6 +10,8 @@ import os
 import sys
 from pathlib import Path
 
+from kernel_core.errors import without_secrets
+
 
 def module_command(module: str, *arguments: str) -> list[str]:
     """Return the command of `python -m MODULE ARGUMENTS` that does not import from the working folder."""
@@ -17,11 +19,12 @@ def module_command(module: str, *arguments: str) -> list[str]:
 
 
 def import_environment() -> dict[str, str]:
-    """Return this process's environment, with a `PYTHONPATH` that begins with this package's folder.
+    """Return this process's environment without secrets, for a process that runs problems or candidates.
 
-    Entries that are relative depend on the working folder and are dropped; so are empty ones, which name it.
+    Its `PYTHONPATH` begins with this package's folder. Entries that are relative depend on the working folder
+    and are dropped; so are empty ones, which name it.
     """
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     absolute = [entry for entry in given if Path(entry).is_absolute()]
     path = os.pathsep.join([str(Path(__file__).parents[1]), *absolute])
-    return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+    return {**without_secrets(os.environ), "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}

@@ -14,11 +14,11 @@ from typing import Any
 
 from prefect.assets import Asset, add_asset_metadata, materialize
 
+from kernel_core.report.markdown import artifact_key
 from kernel_core.runs.resolve import locate_checkpoint
 from kernel_core.runs.run_folder import Run
 from kernel_core.runs.stage_record import StageWork, sealed_digest, working_on
 from kernel_core.store import Store
-from tasks.artifacts import artifact_key
 
 _REFUSED = re.compile(r"[^\w:/.@+=,~-]")
 """Characters that an asset's key cannot have."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 
 from kernel_core.config import GymConfig, IngestConfig, VerifyConfig
+from kernel_core.runs.host_gpus import require_gpu
+from kernel_core.runs.judges import judging
 from kernel_core.runs.run_folder import Run
 from kernel_core.store import Manifest, Store
 from tasks.faults import retried_task
-from tasks.gpu import gpu_slot, require_gpu
+from tasks.gpu import gpu_slot
 from tasks.progress import StageProgress
-from tasks.tools import judging
 
 log = logging.getLogger(__name__)
 

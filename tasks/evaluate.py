@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from kernel_core.config import EvaluateConfig
-from kernel_core.runs.resolve import choose_weights
+from kernel_core.runs.host_gpus import on_this_host
+from kernel_core.runs.judges import JUDGED, judging
+from kernel_core.runs.resolve import choose_weights, suited_to
 from kernel_core.runs.run_folder import Run
 from kernel_core.store import Store
 from tasks.batches import each_batch
 from tasks.faults import retried_task
-from tasks.gpu import gpu_slot, on_this_host
+from tasks.gpu import gpu_slot
 from tasks.progress import StageProgress
-from tasks.tools import JUDGED, judging, opened, suited_to
+from tasks.tools import opened
 
 
 @retried_task("score policy", "evaluate")

@@ -11,17 +11,19 @@ from prefect import task
 from prefect.states import Completed, State
 
 from kernel_core.config import TrainConfig
+from kernel_core.report.pages import curriculum_blocks, key_of, stage_rows
+from kernel_core.runs.host_gpus import on_this_host, require_gpu
+from kernel_core.runs.judges import judging
 from kernel_core.runs.resolve import locate_checkpoint, weights_to_train
 from kernel_core.runs.run_folder import Run
 from kernel_core.runs.stage_record import sealed_digest
 from kernel_core.store import Store
-from tasks.artifacts import LivePage
+from tasks.artifacts import LivePage, show
 from tasks.events import STAGE_CHANGED, tell
 from tasks.faults import retried_task
-from tasks.gpu import gpu_slot, on_this_host, require_gpu
+from tasks.gpu import gpu_slot
 from tasks.progress import StageProgress, may_be_missed
-from tasks.report import key_of, show_curriculum, show_stage
-from tasks.tools import judging, opened
+from tasks.tools import opened
 
 if TYPE_CHECKING:
     from kernel_core.learn.loop import Trainer
@@ -105,7 +107,7 @@ def train_stage(
         if time.monotonic() - shown_at > CURRICULUM_EVERY_S:
             shown_at = time.monotonic()
             with may_be_missed("curriculum"):
-                show_curriculum(run, live)
+                live.show(curriculum_blocks(run))
         log.info(
             "step %d of %d, stage %s: reward %.3f, correct %.0f %%, beats the reference %s (%s)",
             report.step,
@@ -123,8 +125,8 @@ def train_stage(
                 report.compared.num_differing,
             )
     with may_be_missed("curriculum"):
-        show_curriculum(run, live)
-        show_stage(run, stage, from_step)
+        live.show(curriculum_blocks(run))
+        show(stage_rows(run, stage, from_step))
     if report is None or report.event is None:
         return Completed(message=f"The training ended in this stage, after step {trainer.step_number}.")
     event = report.event

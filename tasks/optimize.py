@@ -6,14 +6,15 @@ import functools
 from typing import TYPE_CHECKING
 
 from kernel_core.config import GymConfig
+from kernel_core.report.pages import Rows, key_of
+from kernel_core.runs.judges import judging
 from kernel_core.runs.run_folder import Run
 from kernel_core.store import Store
-from tasks.artifacts import artifact_key, table
+from tasks.artifacts import show
 from tasks.batches import each_batch
 from tasks.faults import retried_task
 from tasks.gpu import gpu_slot
 from tasks.progress import StageProgress
-from tasks.tools import judging
 
 if TYPE_CHECKING:
     from kernel_core.optimize.target import Target
@@ -46,9 +47,7 @@ def write_problems(target: str, config: GymConfig, run: Run, store: Store) -> No
     with StageProgress(run.name, "optimize") as progress:
         rows = profiled(module, config.device, config.predict_gpu, store)
         parts = parts_of(module, rows, store, progress)
-    table(
-        artifact_key(f"{run.name} parts"), parts.rows(rows.whole), "Parts to try, with bounds of their gain."
-    )
+    show(Rows(key_of(run, "parts"), parts.rows(rows.whole), "Parts to try, with bounds of their gain."))
 
 
 @retried_task("winners", "optimize")
@@ -78,5 +77,5 @@ def prove_whole(target: str, config: GymConfig, run: Run, store: Store) -> None:
     with gpu_slot(config.device):
         whole = whole_model(module, target, rows, read_confirmed(store), config.device, store)
     place = store.path("library")
-    table(artifact_key(f"{run.name} kernels"), whole.table, f"Kernels in place; the package is {place}.")
-    table(artifact_key(f"{run.name} whole"), whole.rows(), "The whole module with its kernels.")
+    show(Rows(key_of(run, "kernels"), whole.table, f"Kernels in place; the package is {place}."))
+    show(Rows(key_of(run, "whole"), whole.rows(), "The whole module with its kernels."))

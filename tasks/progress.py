@@ -15,7 +15,7 @@ from prefect.exceptions import PrefectException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from tasks.artifacts import artifact_key
+from kernel_core.report.markdown import artifact_key
 
 log = logging.getLogger(__name__)
 

@@ -7,13 +7,14 @@ import logging
 from prefect.states import Completed, State
 
 from kernel_core.config import PolicyConfig
+from kernel_core.report.markdown import picture, tables
+from kernel_core.report.pages import Page, key_of
 from kernel_core.runs.run_folder import Run
 from kernel_core.store import Store
-from tasks.artifacts import page, picture
+from tasks.artifacts import show
 from tasks.assets import published
 from tasks.events import PROMOTED, tell
 from tasks.faults import retried_task
-from tasks.report import key_of
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +34,9 @@ def pass_gate(name: Run, checkpoint: str, policy: PolicyConfig, before: Store, a
         published(name, "promoted", Store(made), {"checkpoint": Store(checkpoint), "scorecard": after})
         tell(PROMOTED, name, checkpoint=made, **about)
     log.info("%s: %s", checkpoint, verdict)
-    lead = [f"**{verdict}**", f"Candidate: `{checkpoint}`. The one to beat: `{before.root}`."]
-    lead.append(picture("fast_p", after.read("fast_p.png")))
-    page(
-        key_of(name, "gate"),
-        f"Gate of {name.name}",
-        name.store,
-        {"Before and after": change.rows()},
-        lead=lead,
-    )
+    title = f"Gate of {name.name}"
+    blocks = [f"# {title}", f"**{verdict}**"]
+    blocks += [f"Candidate: `{checkpoint}`. The one to beat: `{before.root}`."]
+    blocks += [picture("fast_p", after.read("fast_p.png")), *tables({"Before and after": change.rows()})]
+    show(Page(key_of(name, "gate"), blocks, name.store, f"{title}."))
     return Completed(message=verdict)

@@ -28,7 +28,7 @@ UNSET_SETTINGS = frozenset(
     }
 )
 """No preset sets them and no document names them: they wait to become constants. The list only shrinks."""
-MOST_CODE_LINES_OF_FLOWS = 2591
+MOST_CODE_LINES_OF_FLOWS = 2524
 """The bar of 1,500 is missed. Raised from 2,426 for `dojo teach`, stored answers and progress lines, and from
 2,520 by the 71 lines of the flow and the command of `dojo optimize`."""
 _NO_CODE = {

@@ -18,8 +18,8 @@ import pytest
 from flows.cli import app, run
 from flows.deployments import load_deployments
 from flows.presets import PREFECT_YAML
+from kernel_core.runs.host_gpus import has_gpu
 from kernel_core.runs.run_folder import Run
-from tasks.gpu import has_gpu
 
 PROBLEM = """
 import torch

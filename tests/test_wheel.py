@@ -24,15 +24,30 @@ def unpacked(tmp_path_factory):
 
 
 COMMANDS = """
-from flows.cli import run
+import data, flows, tasks
+print("theirs", data.OWNER, flows.OWNER, tasks.OWNER)
+from kernel_core.flows.cli import run
 for words in ("pipeline smoke", "evaluate problems.suite=dojo", "deploy"):
     print("exit code", run([*words.split(), "--dry-run"]), "of", words)
 """
 
 
-def test_commands_find_presets_problems_policy_and_automations_in_it(unpacked, tmp_path):
+def test_it_has_one_package_and_the_module_that_verifiers_looks_for(unpacked):
+    names = {path.name for path in unpacked.iterdir() if path.suffix != ".dist-info"}
+    assert names == {"kernel_core", "kernel_dojo.py"}
+    (entry_points,) = unpacked.glob("*.dist-info/entry_points.txt")
+    assert "dojo = kernel_core.flows.cli:main" in entry_points.read_text()
+
+
+def test_commands_work_beside_a_users_own_packages_of_the_same_names(unpacked, tmp_path):
+    for name in ("data", "flows", "tasks"):
+        (tmp_path / f"{name}.py").write_text("OWNER = 'user'")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT")}
-    environment |= {"PYTHONPATH": str(unpacked), "PREFECT_HOME": str(tmp_path / "prefect")}
+    path = os.pathsep.join(map(str, (tmp_path, unpacked)))
+    environment |= {"PYTHONPATH": path, "PREFECT_HOME": str(tmp_path / "prefect")}
     command = [sys.executable, "-c", COMMANDS]
-    said = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-    assert said.stdout.count("exit code 0 of") == 3, said.stderr
+    shown = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert "theirs user user user" in shown.stdout, shown.stderr
+    assert shown.stdout.count("exit code 0 of") == 3, shown.stdout + shown.stderr

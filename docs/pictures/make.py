@@ -3,7 +3,8 @@
 judge_watch.svg  `dojo judge --watch` in a terminal, while a missing mask is put back
 practice.svg     practice_steps.csv: correct answers by step of RL, expert iteration and shuffled rewards
 
-The screenshots of the Prefect UI are made by `DOJO_SCREENSHOTS=docs/pictures pytest tests/flows/test_ui.py`.
+Screenshots of the Prefect UI: `screenshots.py` beside this file makes those of a server that has runs.
+`DOJO_SCREENSHOTS=docs/pictures pytest -m slow tests/flows/test_ui.py` makes those of a form and its run.
 """
 
 from __future__ import annotations

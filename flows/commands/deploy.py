@@ -115,8 +115,9 @@ def _deploy_all(client: SyncPrefectClient, url: str, path: Path) -> None:
 def _with_switches_kept(client: SyncPrefectClient, path: Path) -> dict[str, Any]:
     """The file's content, with its deployments, schedules and named triggers on or off as they are."""
     from flows.on_server import found, schedules_by_key
-    from flows.prefect_yaml import Schedule
-    from flows.presets import load_yaml, stage_of
+    from flows.prefect_yaml import as_created
+    from flows.presets import stage_of
+    from kernel_core.config.yaml_lines import load_yaml
 
     content: dict[str, Any] = load_yaml(path)
     for entry in content["deployments"]:
@@ -133,7 +134,7 @@ def _with_switches_kept(client: SyncPrefectClient, path: Path) -> dict[str, Any]
             for key in schedules_by_key([schedule.model_dump(exclude_none=True)])
         }
         for schedule in entry.get("schedules") or ():
-            (key,) = schedules_by_key([Schedule.model_validate(schedule).as_created()])
+            (key,) = schedules_by_key([as_created(schedule)])
             if key in active:
                 schedule["active"] = active[key]
     return content

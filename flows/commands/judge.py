@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, NoReturn
 from cyclopts import Parameter
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from flows.arguments import Sizes
 from flows.commands.outputs import require_writable
@@ -26,9 +25,9 @@ from kernel_core.interop.batch import batch_table, read_batch, read_kernel, requ
 from kernel_core.interop.judged import JudgedRequest, judge_all, judge_here
 from kernel_core.problems.load import load_file
 from kernel_core.problems.source import at_precision
-from kernel_core.records import Constant
+from kernel_core.report.verdict import verdict_table
 from kernel_core.runs.configure import build, sizes_of
-from tasks.gpu import require_gpu_here
+from kernel_core.runs.host_gpus import require_gpu_here
 
 LOOK_EVERY_S = 0.3
 CONDITIONS = ("gym_version", "device", "platform", "sandbox", "problem_id", "candidate_sha", "sizes")
@@ -139,15 +138,7 @@ def _tell(judged: JudgedRequest, gym: dict[str, str], as_json: bool, hidden: Seq
     if as_json:
         say(json.dumps(report))
         return
-    if isinstance(judged.request, JudgeRequest):
-        own = judged.request.problem.constants
-        report["sizes"] = {name: _beside(value, own.get(name)) for name, value in report["sizes"].items()}
-    _show({name: value for name, value in report.items() if name not in hidden}, Console())
-
-
-def _beside(value: Constant, own: Constant | None) -> str:
-    """A size constant, and the problem's own value where that is another."""
-    return str(value) if own in (value, None) else f"{value} (own: {own})"
+    Console().print(verdict_table({name: value for name, value in report.items() if name not in hidden}))
 
 
 def judge_batch(rows_file: Path, out: Path, gym: dict[str, str], as_json: bool) -> int:
@@ -179,19 +170,3 @@ def judge_batch(rows_file: Path, out: Path, gym: dict[str, str], as_json: bool) 
         summary = {"judged": sum(counts.values()), "verdicts": counts, "not_judged": not_judged}
         say(json.dumps(summary | {"out": str(out)}))
     return max((error.exit_code for _, error in failed), default=0)
-
-
-def _show(report: dict[str, Any], console: Console) -> None:
-    table = Table(show_header=False, box=None)
-    for name, value in report.items():
-        if value is not None and value != []:
-            table.add_row(name, _in_words(value))
-    console.print(table)
-
-
-def _in_words(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_in_words(inner)}" for name, inner in value.items() if inner is not None)
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_in_words, value))
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -27,7 +27,7 @@ from flows.server import (
 )
 from flows.terminal import say
 from kernel_core.python_module import module_command
-from tasks.gpu import has_gpu
+from kernel_core.runs.host_gpus import has_gpu
 
 LOOK_EVERY_S = 1.0
 STOP_TIMEOUT_S = 40.0

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from flows.arguments import Root
 from flows.terminal import working
-from tasks.gpu import require_gpu_here
+from kernel_core.runs.host_gpus import require_gpu_here
 
 
 def optimize(

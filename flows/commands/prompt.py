@@ -11,9 +11,8 @@ from flows.server import prepare_environment
 from flows.terminal import say
 from kernel_core.config import EvaluateConfig
 from kernel_core.report.first_prompt import first_prompt
-from kernel_core.runs.resolve import choose_weights
+from kernel_core.runs.resolve import choose_weights, suited_to
 from kernel_core.runs.run_folder import Run
-from tasks.tools import suited_to
 
 
 def prompt(*words: Words, config: Settings = None, problem: Path | None = None) -> int:

@@ -34,11 +34,11 @@ def serve(
     from kernel_core.dialogue.environment import open_source
     from kernel_core.gym.pool.open_gym import open_gym
     from kernel_core.runs.configure import build, override
+    from kernel_core.runs.host_gpus import require_gpu
     from kernel_core.serve.app import create_app
     from kernel_core.serve.dispatcher import Dispatcher
     from kernel_core.serve.keys import Keys, read_keys
     from kernel_core.store import Store
-    from tasks.gpu import require_gpu
 
     config = build(ServeConfig, override({}, list(settings)))
     require_gpu(gym=config.gym)

@@ -15,8 +15,8 @@ from rich.logging import RichHandler
 from flows.server import prepare_environment, require_access, send_queued, standing_server, starting_server
 from flows.terminal import say, working
 from kernel_core.config.base import laid_over
+from kernel_core.runs.host_gpus import NoGpu
 from kernel_core.runs.run_folder import Run
-from tasks.gpu import NoGpu
 
 
 def run_stage(stage: str, words: Sequence[str], file: Path | None, *, dry_run: bool = False) -> int:
@@ -60,8 +60,9 @@ def _show_settings(stage: str, make_parameters: Callable[[], dict[str, Any]]) ->
 
 def stage_help(stage: str) -> str:
     """The presets of a stage and its settings, as lines."""
-    from flows.presets import PREFECT_YAML, config_class_of, entrypoint_of, load_yaml
+    from flows.presets import PREFECT_YAML, config_class_of, entrypoint_of
     from kernel_core.config.reference import settings_of
+    from kernel_core.config.yaml_lines import load_yaml
 
     lines = ["presets (the first is used without a name):"]
     for entry in load_yaml(PREFECT_YAML)["deployments"]:

@@ -1,12 +1,31 @@
-"""In which line of a YAML file a setting stands."""
+"""Content of a YAML file, and the line of a setting in it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 from yaml.nodes import MappingNode, Node, SequenceNode
+
+from kernel_core.errors import ConfigError, NotFound
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The one in C takes an eighth of the time."""
+
+
+def load_yaml(path: Path) -> Any:
+    """Return a YAML file's content. Raises `NotFound` or `ConfigError` for a missing or broken file."""
+    try:
+        return yaml.load(path.read_text(), Loader=_LOADER)
+    except OSError as error:
+        raise NotFound(f"cannot read {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f", line {where.line + 1}" if where is not None else ""
+        problem = getattr(error, "problem", None) or "not text"
+        raise ConfigError(f"{path}{line} is not YAML: {problem}") from error
 
 
 def line_of(file: Path, path: tuple[str | int, ...]) -> int | None:

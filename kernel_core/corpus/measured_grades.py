@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
-MEASURED = Path(__file__).parents[2] / "data" / "measured_grades.parquet"
+from kernel_core.data_folder import DATA
+
+MEASURED = DATA / "measured_grades.parquet"
 NEAR_BEST = 0.85
 """The least share of the best grade's median speed-up for a grade to be taught."""
 LEAST_OWN_SHARE = 0.2

@@ -12,10 +12,11 @@ from typing import Literal
 
 from pydantic import ValidationError
 
+from kernel_core.data_folder import DATA
 from kernel_core.errors import CallerError, ConfigError, NotFound, SourceUnavailable
 from kernel_core.records import Record
 
-SOURCES_FILE = Path(__file__).parents[2] / "data" / "sources.toml"
+SOURCES_FILE = DATA / "sources.toml"
 
 ColumnType = Literal["string", "int", "float", "bool", "list of string"]
 _COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -17,18 +17,18 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from string import Template
 from typing import Literal
 
 from kernel_core.config import RolloutConfig
+from kernel_core.data_folder import DATA
 from kernel_core.dialogue.gpu_name import gpu_here
 from kernel_core.dialogue.turns import Turn
 from kernel_core.policy.protocol import Message
 from kernel_core.records import Candidate, Exemplar, Problem, Verdict
 from kernel_core.retrieval.reasons import reasons_for
 
-_FOLDER = Path(__file__).resolve().parents[2] / "data" / "prompts"
+_FOLDER = DATA / "prompts"
 
 MAX_SUMMARY_CHARS = 800
 """About 200 tokens: a few sentences, as Kevin's policy wrote them."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 
 from kernel_core.config import PolicyConfig
+from kernel_core.data_folder import DATA
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.policy.protocol import Policy
 
-SHIPPED = Path(__file__).resolve().parents[2] / "data" / "policy"
+SHIPPED = DATA / "policy"
 """The cold-started tiny policy of this repository."""
 
 

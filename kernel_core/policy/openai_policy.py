@@ -228,11 +228,10 @@ def _warn_of_empty(choices: Sequence[dict[str, Any]], max_new_tokens: int) -> No
     if not empty:
         return
     thought = sum(bool(message.get("reasoning_content") or message.get("reasoning")) for message in empty)
-    why = f", {thought} of them after reasoning that used up the {max_new_tokens} tokens" if thought else ""
-    log.warning(
-        "%d of %d answers are empty%s: raise rollout.sampling.max_new_tokens, or turn reasoning off with "
-        "policy.extra_body",
-        len(empty),
-        len(choices),
-        why,
-    )
+    why = "; see the next step of the scorecard"
+    if thought:
+        why = (
+            f", {thought} of them after reasoning that used up the {max_new_tokens} tokens: raise "
+            "rollout.sampling.max_new_tokens, or turn reasoning off with policy.extra_body"
+        )
+    log.warning("%d of %d answers are empty%s", len(empty), len(choices), why)

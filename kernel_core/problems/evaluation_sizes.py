@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterable
-from pathlib import Path
 
+from kernel_core.data_folder import DATA
 from kernel_core.records import Constant, Problem
 
-SIZES_FILE = Path(__file__).parents[2] / "data" / "kernelbench_sizes.txt"
+SIZES_FILE = DATA / "kernelbench_sizes.txt"
 FEWEST_SIZES = 2
 """One size alone says nothing about its problem."""
 

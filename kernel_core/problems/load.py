@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kernel_core.config import ProblemsConfig
+from kernel_core.data_folder import DATA
 from kernel_core.errors import ConfigError, NotAProblem, NotFound, SourceUnavailable
 from kernel_core.problems.file_splits import file_split
 from kernel_core.problems.generators import ENDLESS_SUITES, WITHOUT_LIMIT, generator_of
@@ -33,7 +34,7 @@ KERNELBENCH_LEVELS = (1, 2, 3, 4)
 _SNAPSHOT = "snapshot:"
 _HALVINGS = {"half": 1, "quarter": 2}
 """How often `problems.sizes` halves the largest size."""
-_DOJO_FOLDER = Path(__file__).parents[2] / "data" / "problems"
+_DOJO_FOLDER = DATA / "problems"
 _SPLITS: tuple[Split, ...] = ("train", "validation", "held_out")
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, TypeVar
 
-from kernel_core.config import PolicyConfig, TrainConfig
+from kernel_core.config import PolicyConfig, RolloutStageConfig, TrainConfig, suited
 from kernel_core.config.model_kind import is_untaught
 from kernel_core.dialogue.answers import is_answers_file
 from kernel_core.errors import ConfigError, NotFound
@@ -14,6 +14,7 @@ from kernel_core.runs.run_folder import Run, find_run
 from kernel_core.store import Store
 
 CHECKPOINTS, BEST = "checkpoints.jsonl", "checkpoints/best.json"
+_StageConfig = TypeVar("_StageConfig", bound=RolloutStageConfig)
 COLD_START = "cold_start"
 UNTAUGHT = "@base"
 """Checkpoint value for the model that the config names, also in a run that has a cold start of it."""
@@ -183,3 +184,9 @@ def foundations(run: Run, config: TrainConfig) -> dict[str, Store]:
     names = ("snapshot", "index", *((COLD_START,) if has_cold_start else ()))
     stores = {name: run.store.child(name) for name in names}
     return stores | ({"shipped": Store(str(SHIPPED))} if is_shipped(config.policy) else {})
+
+
+def suited_to(config: _StageConfig, weights: str | None) -> _StageConfig:
+    """Return a stage with the settings of the kind of model in a folder, where they were left out."""
+    policy, rollout = suited(config.policy, config.rollout, weights)
+    return config.model_copy(update={"policy": policy, "rollout": rollout})

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import kernel_core
+from kernel_core.data_folder import DATA
 from kernel_core.errors import ConfigError
 from kernel_core.runs.run_folder import Run, StageRecord, stamp
 from kernel_core.store import MANIFEST, Store, digest_of
 
 _PACKAGE = Path(kernel_core.__file__).parent
-_DATA = _PACKAGE.parent / "data"
 log = logging.getLogger(__name__)
 
 
@@ -101,7 +101,7 @@ def code_version() -> str:
 
 def problems_digest() -> str:
     """Digest of the problems and source pins under `data/` that a snapshot is cleaned against."""
-    files = [*sorted((_DATA / "problems").rglob("*.py")), _DATA / "sources.toml"]
+    files = [*sorted((DATA / "problems").rglob("*.py")), DATA / "sources.toml"]
     return digest_of({path.name: path.read_text() for path in files})
 
 

@@ -11,8 +11,8 @@ from flows.presets import build_parameters, preset
 from flows.results import show_results
 from kernel_core.config import Arm, CompareConfig, EvaluateConfig, IngestConfig
 from kernel_core.evaluation.judged_rows import ANSWERS, DIFFERENCES, figure_tables, read_rows
+from kernel_core.runs.judges import judges_kept
 from kernel_core.runs.run_folder import Run
-from tasks.tools import judges_kept
 
 ARMS = [Arm(method, seed) for method in ("frozen", "rl") for seed in (0, 1)]
 INGEST = IngestConfig(generator_rows=40, decontaminate_against=("dojo",))

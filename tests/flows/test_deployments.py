@@ -2,11 +2,8 @@
 
 import pytest
 import yaml
-from prefect.cli.deploy._models import DeploymentConfig, RawScheduleConfig
-from prefect.cli.deploy._schedules import _schedule_config_to_deployment_schedule
 
 from flows.deployments import load_deployments
-from flows.prefect_yaml import Entry, Schedule
 from flows.presets import PREFECT_YAML, STAGES
 from flows.route import child_of
 from kernel_core.errors import ConfigError
@@ -128,30 +125,3 @@ def test_what_prefect_accepts_is_accepted(tmp_path, change):
         entry.update(change)
 
     assert load_deployments(changed(tmp_path, with_it), ENVIRONMENT)
-
-
-def test_the_keys_are_those_that_the_installed_prefect_reads():
-    read_by_themselves = {"schedules", "schedule", "sla"}
-    assert set(Entry.model_fields) == set(DeploymentConfig.model_fields) - read_by_themselves
-    assert set(Schedule.model_fields) == set(RawScheduleConfig.model_fields)
-
-
-@pytest.mark.parametrize(
-    "schedule",
-    [
-        {"interval": "PT1H", "timezone": "Europe/Berlin", "active": False},
-        {"interval": 60, "anchor_date": "2026-01-01T00:00:00+00:00"},
-        {"rrule": "FREQ=DAILY;BYHOUR=3"},
-        {"rrule": '{"rrule": "FREQ=DAILY", "timezone": "UTC"}', "timezone": "Europe/Berlin"},
-        {"cron": "0 3 * * *", "day_or": False, "slug": "a", "parameters": {"x": 1}, "replaces": "b"},
-    ],
-)
-def test_a_schedule_becomes_what_prefect_makes_of_it(schedule):
-    ours, theirs = (
-        Schedule.model_validate(schedule).as_created(),
-        _schedule_config_to_deployment_schedule(schedule),
-    )
-    timings = [one.pop("schedule").model_dump() for one in (ours, theirs)]
-    if "anchor_date" not in schedule:  # now
-        timings = [{key: value for key, value in one.items() if key != "anchor_date"} for one in timings]
-    assert timings[0] == timings[1] and ours == theirs

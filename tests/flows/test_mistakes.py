@@ -4,10 +4,12 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.logging.handlers import APILogWorker
 
-from flows.stage_flow import stage_flow
+from flows.automations import AUTOMATIONS_YAML, load_automations
+from flows.stage_flow import REFUSED, stage_flow
 from kernel_core.errors import ConfigError, SourceUnavailable, redacted
+from kernel_core.report.pages import Page, Rows
 from kernel_core.store import Store
-from tasks.artifacts import publish, table
+from tasks.artifacts import show
 from tasks.faults import retried_task
 
 KEY = "sk-0123456789abcdef"
@@ -34,8 +36,11 @@ def test_a_callers_mistake_in_a_task_has_no_traceback_and_is_not_tried_again(pre
     def refused() -> None:
         refuses()
 
+    with pytest.raises(ConfigError, match="steps = 0"):
+        refused()
     state = refused(return_state=True)
-    assert len(tries) == 1
+    assert len(tries) == 2
+    assert (state.name, state.message) == (REFUSED, "steps = 0: wanted 1 or more")
     with get_client(sync_client=True) as client:
         lines = lines_of(client, state.state_details.flow_run_id)
     assert any("steps = 0: wanted 1 or more" in line for line in lines)
@@ -43,13 +48,21 @@ def test_a_callers_mistake_in_a_task_has_no_traceback_and_is_not_tried_again(pre
     assert sum(line.count("\n") + 1 for line in lines) < 12
 
 
+def test_an_automation_that_waits_for_a_failed_run_waits_for_a_refused_one_too():
+    """Prefect names the event of a state by the state's name."""
+    expected = [entry["trigger"]["expect"] for entry in load_automations(AUTOMATIONS_YAML, None)]
+    waiting = [events for events in expected if "prefect.flow-run.Failed" in events]
+    assert len(waiting) == 3
+    assert all(f"prefect.flow-run.{REFUSED}" in events for events in waiting)
+
+
 def test_an_error_that_echoes_a_key_shows_it_nowhere(prefect_api, monkeypatch, tmp_path):
     monkeypatch.setenv("SOME_API_KEY", KEY)
 
     @stage_flow("echoes", run_name="echoes")
     def echoes() -> None:
-        publish("echo", [f"it said {KEY}"], Store(tmp_path), "echo")
-        table("echo-rows", [{"said": f"it said {KEY}"}], "rows")
+        show(Page("echo", [f"it said {KEY}"], Store(tmp_path), "echo"))
+        show(Rows("echo-rows", [{"said": f"it said {KEY}"}], "rows"))
         raise SourceUnavailable(f"the endpoint said: wrong key {KEY}")
 
     state = echoes(return_state=True)

@@ -11,8 +11,8 @@ from flows.nightly import nightly
 from kernel_core.config import EvaluateConfig
 from kernel_core.errors import NotFound, Regressed
 from kernel_core.runs.configure import build
+from kernel_core.runs.judges import judges_kept
 from kernel_core.runs.run_folder import Run
-from tasks.tools import judges_kept
 
 NIGHTS, PLANTED = 24, 16
 

@@ -35,9 +35,9 @@ from kernel_core.errors import ConfigError, Corrupt
 from kernel_core.evaluation.scorecard import load_scorecard
 from kernel_core.policy import open_policy
 from kernel_core.problems.generate import generate
+from kernel_core.runs.judges import judges_kept
 from kernel_core.runs.resolve import locate_checkpoint
 from kernel_core.runs.run_folder import Run
-from tasks.tools import judges_kept
 
 STAGES = ["ingest", "index", "cold-start", "evaluate-before", "train", "evaluate-after", "best-of-n"]
 

@@ -59,6 +59,30 @@ def test_a_pod_has_its_secrets_and_the_shared_runs():
     assert {"name": "runs", "persistentVolumeClaim": {"claimName": "shared"}} in pod["volumes"]
     assert pod["parallelism"] == pod["completions"] == 1, "Prefect's worker refuses a job without them"
     assert "nvidia.com/gpu" not in container["resources"]["limits"]
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False}
+
+
+def test_the_manifest_has_the_claim_and_the_secret_that_pods_ask_for():
+    """`kubernetes_validate` checks each document by the schemas of Kubernetes, where it is installed."""
+    documents = list(yaml.safe_load_all((POOLS.parent / "kubernetes.yaml").read_text()))
+    names = {document["kind"]: document["metadata"]["name"] for document in documents}
+    template = json.loads((POOLS / "kubernetes-cuda.json").read_text())
+    variables = template["variables"]["properties"]
+    assert names["PersistentVolumeClaim"] == variables["runs_claim"]["default"]
+    assert names["Secret"] == variables["secret_name"]["default"]
+    (worker,) = documents[-1]["spec"]["template"]["spec"]["containers"]
+    assert worker["image"] == variables["image"]["default"]
+    schemas = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    for document in documents:
+        schemas.validate(document, schemas.latest_version(), strict=True)
+
+
+def test_containers_of_compose_and_of_the_docker_pools_share_the_volume_of_runs():
+    compose = yaml.safe_load((POOLS.parent / "compose.yaml").read_text())
+    volume = compose["volumes"]["runs"]["name"]
+    for name in ("docker-cpu.json", "docker-cuda.json"):
+        variables = json.loads((POOLS / name).read_text())["variables"]["properties"]
+        assert variables["volumes"]["default"] == [f"{volume}:/runs"]
 
 
 @pytest.mark.parametrize("name", ["kubernetes-cpu.json", "kubernetes-cuda.json"])

@@ -14,10 +14,10 @@ from kernel_core.config import EvaluateConfig, IngestConfig, PolicyConfig
 from kernel_core.errors import ConfigError
 from kernel_core.evaluation.promotion import promote_checkpoint
 from kernel_core.runs.configure import build
+from kernel_core.runs.judges import judges_kept
 from kernel_core.runs.resolve import locate_checkpoint, locate_index
 from kernel_core.runs.run_folder import Run
 from kernel_core.store import Store
-from tasks.tools import judges_kept
 
 FAMILIES = ("outer", "cumsum", "row_reduce", "log_softmax", "group_norm", "pool1d")
 """The shipped policy is mostly right in these: a few problems tell it from one that is wrong everywhere."""

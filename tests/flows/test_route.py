@@ -17,6 +17,7 @@ from prefect.states import Cancelled, Completed, Failed
 import flows.route
 from flows.route import ChildFailed, Stage, route, route_all, stage_digest
 from flows.running import as_json
+from flows.stage_flow import REFUSED
 from kernel_core.config import IndexConfig
 from kernel_core.errors import ConfigError
 from kernel_core.store import Store
@@ -139,8 +140,8 @@ def test_attempts_are_counted_and_a_restarted_parent_has_new_ones(deployment):
 
 
 def test_a_mistake_of_the_callers_ends_the_parent_at_the_first_attempt(deployment):
-    told = Failed(message="Flow run encountered an exception: NotFound: no run 'x' under runs")
-    with Worker(deployment, told, Completed()) as worker, pytest.raises(ConfigError, match="no run 'x'"):
+    refused = Failed(name=REFUSED, message="no run 'x' under runs")
+    with Worker(deployment, refused, Completed()) as worker, pytest.raises(ConfigError, match="no run 'x'"):
         parent(17)()
     assert len(worker.seen) == 1
 

@@ -24,8 +24,8 @@ from kernel_core.errors import ConfigError
 from kernel_core.evaluation.scorecard import load_scorecard
 from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.runs.judges import judges_kept
 from kernel_core.runs.run_folder import Run
-from tasks.tools import judges_kept
 
 INGEST = IngestConfig(generator_rows=12, decontaminate_against=())
 

@@ -18,7 +18,9 @@ import tasks
 from flows.commands.local import POOLS
 from flows.presets import PREFECT_YAML, STAGES, load_flow
 from flows.server import SETTINGS, ui_server
-from tasks.artifacts import MAX_BYTES, publish
+from kernel_core.report.markdown import MAX_BYTES
+from kernel_core.report.pages import Page
+from tasks.artifacts import show
 from tasks.gpu import gpu_slot
 
 REPOSITORY = Path(__file__).parents[2]
@@ -95,7 +97,7 @@ def test_15_what_a_parent_sends_is_far_below_the_limit_of_parameters():
 def test_15_a_page_is_cut_below_the_limit_of_events(prefect_api, tmp_path):
     from kernel_core.store import Store
 
-    publish("a-long-page", ["x" * 1000] * 2000, Store(tmp_path), "A page that is cut")
+    show(Page("a-long-page", ["x" * 1000] * 2000, Store(tmp_path), "A page that is cut"))
     with get_client(sync_client=True) as client:
         (page,) = [artifact for artifact in client.read_artifacts() if artifact.key == "a-long-page"]
     assert MAX_BYTES * 0.9 < len(page.data) < MAX_BYTES * 1.1

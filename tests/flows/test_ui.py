@@ -208,7 +208,7 @@ def fill_form(page, deployment_id, values):
     page.goto(f"/deployments/deployment/{deployment_id}")
     page.get_by_role("button", name="Run", exact=True).click()
     page.get_by_text("Custom run").click()
-    page.get_by_text("Folder under the root").first.wait_for()
+    page.get_by_text(next(iter(values)), exact=True).first.wait_for()
     for label, value in values.items():
         field(page, label).locator("textarea").fill(value)
 

@@ -193,6 +193,13 @@ def test_empty_answers_are_told_with_their_reason(endpoint, policy, caplog):
     assert "2 of 2 answers are empty, 2 of them after reasoning that used up the 9 tokens" in caplog.text
 
 
+def test_empty_answers_without_reasoning_get_no_advice_about_tokens(endpoint, policy, caplog):
+    endpoint.message = {"content": ""}
+    with caplog.at_level("WARNING"):
+        policy.sample([ask("a")], temperature=1.0, max_new_tokens=9, seed=0)
+    assert "1 of 1 answers are empty" in caplog.text and "max_new_tokens" not in caplog.text
+
+
 def test_further_keys_of_a_request_are_sent_and_make_another_version(endpoint):
     config = PolicyConfig(kind="openai", model="m", endpoint=endpoint.url, extra_body={"top_p": 0.5})
     policy = open_policy(config)

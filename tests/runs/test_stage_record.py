@@ -4,6 +4,7 @@ import pytest
 
 from flows.train import MAY_CHANGE
 from kernel_core.config import TrainConfig
+from kernel_core.data_folder import DATA
 from kernel_core.errors import ConfigError
 from kernel_core.runs import stage_record
 from kernel_core.runs.run_folder import Run
@@ -101,5 +102,5 @@ def test_nested_settings_get_dotted_names():
 def test_the_code_version_covers_every_room_of_the_core_and_the_problems_digest_every_problem() -> None:
     rooms = {path.parent.name for path in stage_record._PACKAGE.rglob("*.py")}
     assert {"gym", "problems", "learn", "runs", "kernel_core"} <= rooms
-    assert len(list((stage_record._DATA / "problems").glob("*.py"))) > 30
-    assert (stage_record._DATA / "sources.toml").is_file()
+    assert len(list((DATA / "problems").glob("*.py"))) > 30
+    assert (DATA / "sources.toml").is_file()

@@ -7,7 +7,8 @@ from flows.commands.local import pools
 from kernel_core.config import GymConfig, PolicyConfig
 from kernel_core.config.placement import PlacementConfig
 from kernel_core.errors import ConfigError
-from tasks.gpu import gpu_slot, has_gpu, require_gpu
+from kernel_core.runs.host_gpus import has_gpu, require_gpu
+from tasks.gpu import gpu_slot
 
 
 @pytest.mark.skipif(has_gpu(), reason="this host has a GPU")

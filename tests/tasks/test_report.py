@@ -7,10 +7,11 @@ from prefect.client.orchestration import get_client
 
 from kernel_core.evaluation.evidence import best_answers, extremes
 from kernel_core.evaluation.tables import TURN_SCHEMA, parquet
+from kernel_core.report.markdown import artifact_key
+from kernel_core.report.pages import curriculum_blocks
 from kernel_core.runs.run_folder import Run
 from kernel_core.store import Store
-from tasks.artifacts import LivePage, artifact_key
-from tasks.report import show_curriculum
+from tasks.artifacts import LivePage
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def test_the_newest_step_names_the_kind_of_each_speed(tmp_path, live):
     speeds = {"kernel/speedup_geometric_mean": 2.0, "probe/fast_1": 0.5, "multiturn/turn_1/fast_1_rate": 0.25}
     row = {"step": 1, "stage": "speed", "speedups": "predicted for L4", "reward/mean": 0.5, **speeds}
     run.store.append_line("metrics.jsonl", row)
-    show_curriculum(run, page)
+    page.show(curriculum_blocks(run))
     (shown,) = look()
     assert "| reward/mean | 0.5 |" in shown
     for name, value in speeds.items():
@@ -45,7 +46,7 @@ def test_curves_are_one_artifact_that_is_drawn_again(tmp_path, live):
     for step in (1, 2, 3):
         row = {"step": step, "stage": "format", "probe/correct_rate": step / 4, "reward/mean": step / 8}
         run.store.append_line("metrics.jsonl", row)
-        show_curriculum(run, page)
+        page.show(curriculum_blocks(run))
         (shown,) = look()
         assert f"| step | {step} |" in shown
         pictures.append(shown.partition("base64,")[2].partition(")")[0])
@@ -56,7 +57,7 @@ def test_a_row_of_an_earlier_version_names_none(tmp_path, live):
     page, look = live
     run = Run(str(tmp_path), "mine")
     run.store.append_line("metrics.jsonl", {"step": 1, "stage": "speed", "probe/fast_1": 0.5})
-    show_curriculum(run, page)
+    page.show(curriculum_blocks(run))
     assert "| probe/fast_1 | 0.5 |" in look()[0]
 
 

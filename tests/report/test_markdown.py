@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.artifacts import artifact_key, code_block, finite, markdown_table
+from kernel_core.report.markdown import artifact_key, code_block, finite, markdown_table
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
