@@ -66,13 +66,13 @@ def main() -> None:
 def _lowest(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """The lowest share held, for six problems and for more."""
     problems, held = names.index("problems"), names.index("held")
-    found = []
+    shares = []
     for few, words in ((True, "with 6 problems"), (False, "with 24 or 100")):
         part = [row for row in rows if (row[problems] == "6") == few]
         if part:
             lowest = min(part, key=lambda row: float(row[held].rstrip("%")))
-            found.append(f"{lowest[held]} {words} ({', '.join(lowest[:3])})")
-    return "; ".join(found)
+            shares.append(f"{lowest[held]} {words} ({', '.join(lowest[:3])})")
+    return "; ".join(shares)
 
 
 def _shares(repetitions: int) -> Iterable[list[str]]:
@@ -96,11 +96,11 @@ def _differences(repetitions: int) -> Iterable[list[str]]:
                 for _ in range(repetitions):
                     before = _difficulty(rng, 0.33, problems)
                     after = _changed(rng, before, kind)
-                    old, new = (rng.binomial(samples, one) / samples for one in (before, after))
+                    old, new = (rng.binomial(samples, difficulty) / samples for difficulty in (before, after))
                     estimates.append(mean_difference(old.tolist(), new.tolist()))
                     plain.append(_percentile(rng, new - old))
                 truth = {"none": 0.0, "dense": 0.2 * 0.67, "rare": 0.1 * 0.34}[kind]
-                clear = np.mean([one.clear for one in estimates])
+                clear = np.mean([estimate.clear for estimate in estimates])
                 yield [
                     *(str(problems), str(samples), f"{kind}, {100 * truth:+.1f}", *_held(estimates, truth)),
                     *(f"{clear:.1%}", f"{_share_held(plain, truth):.1%}"),
@@ -146,7 +146,7 @@ def _ratios(repetitions: int) -> Iterable[list[str]]:
                 sides = [_speedups(rng, own), _speedups(rng, own + change)]
                 estimate = geometric_mean_ratio(*sides)
                 estimates += [estimate] if estimate is not None else []
-            clear = np.mean([one.clear for one in estimates])
+            clear = np.mean([estimate.clear for estimate in estimates])
             yield [str(problems), "0 to 4", f"×{truth:g}", *_held(estimates, truth, 1.0), f"{clear:.1%}"]
 
 

@@ -33,7 +33,7 @@ from http_server import is_healthy  # noqa: E402
 from judge_load import Load, judged_by_service, judges_killed, put_load, silent_client  # noqa: E402
 
 KEYS = {"ada": "key-of-ada-0123456789", "bea": "key-of-bea-0123456789", "quiet": "key-of-quiet-0123456789"}
-_TOLD_EVERY_S = 30.0
+_PRINT_EVERY_S = 30.0
 
 
 def main() -> int:
@@ -114,7 +114,7 @@ def _told(url: str) -> Iterator[None]:
     over = threading.Event()
 
     def tell() -> None:
-        while not over.wait(_TOLD_EVERY_S):
+        while not over.wait(_PRINT_EVERY_S):
             with contextlib.suppress(httpx.HTTPError):
                 judged = judged_by_service(url, KEYS["ada"])
                 print(f"{judged.total() - judged['malformed']} judged", flush=True)

@@ -67,7 +67,7 @@ def report_scorecard(run: Run, name: str) -> None:
     for which, answers in shown.items():
         blocks.append(f"## {which} ({len(answers)})")
         for answer in answers:
-            blocks += [f"### {answer.in_words()}", code_block(answer.told), code_block(answer.code)]
+            blocks += [f"### {answer.in_words()}", code_block(answer.report_text), code_block(answer.code)]
     publish(f"{key}-code", blocks, store, f"Best, worst and every problem's best answer; {conditions}.")
     rows = [{"problem_id": row["problem_id"], "answer": code} | row for row in problem_rows(card)]
     told = f"One row a problem; {conditions}; all turns: {store.path('evaluations.parquet')}"

@@ -92,21 +92,25 @@ def metrics(k: Sequence[int] = K, *, timed: bool) -> dict[str, Metric]:
 
     Without an answer that was `timed`, fast_p is not known.
     """
-    found: dict[str, Metric] = {"pass@1": lambda answers: _mean(one.correct for one in answers)}
+    by_name: dict[str, Metric] = {"pass@1": lambda answers: _mean(answer.correct for answer in answers)}
     for threshold in THRESHOLDS:
-        found[f"fast_{threshold:g}"] = _faster(threshold) if timed else lambda answers: None
+        by_name[f"fast_{threshold:g}"] = _faster(threshold) if timed else lambda answers: None
     for number in k:
-        found[f"pass@{number}"] = _pass_at(number)
-    return found
+        by_name[f"pass@{number}"] = _pass_at(number)
+    return by_name
 
 
 def _faster(threshold: float) -> Metric:
-    return lambda answers: _mean(one.correct and (one.speedup or 0.0) > threshold for one in answers)
+    return lambda answers: _mean(answer.correct and (answer.speedup or 0.0) > threshold for answer in answers)
 
 
 def _pass_at(k: int) -> Metric:
     def value(answers: Sequence[Judged]) -> float | None:
-        return pass_at_k(len(answers), sum(one.correct for one in answers), k) if len(answers) >= k else None
+        return (
+            pass_at_k(len(answers), sum(answer.correct for answer in answers), k)
+            if len(answers) >= k
+            else None
+        )
 
     return value
 
@@ -118,7 +122,7 @@ def _mean(holds: Iterable[bool]) -> float:
 
 def figure_rows(arms: Mapping[str, Sequence[Judged]], k: Sequence[int] = K) -> list[Row]:
     """A row a group and arm: problems, answers, and each figure in per cent with its 95 % interval."""
-    found = []
+    rows = []
     for group in _groups(arms):
         for arm, answers in arms.items():
             problems = _by_problem(answers, group)
@@ -126,13 +130,13 @@ def figure_rows(arms: Mapping[str, Sequence[Judged]], k: Sequence[int] = K) -> l
                 continue
             row: Row = {"group": group, "arm": arm, "problems": len(problems)}
             row["answers"] = sum(map(len, problems.values()))
-            row["not judged"] = sum(not one.judged for part in problems.values() for one in part)
+            row["not judged"] = sum(not answer.judged for part in problems.values() for answer in part)
             for name, metric in metrics(k, timed=_is_timed(problems)).items():
-                values = [value for one in problems.values() if (value := metric(one)) is not None]
+                values = [value for part in problems.values() if (value := metric(part)) is not None]
                 enough = values and len(values) >= ENOUGH * len(problems)
                 row[name] = in_per_cent(share(values)) if enough else ""
-            found.append(row)
-    return found
+            rows.append(row)
+    return rows
 
 
 def difference_rows(
@@ -157,7 +161,9 @@ def difference_rows(
         for label, pairs in compared.items():
             sides = [(_by_problem(arms[other], group), _by_problem(arms[arm], group)) for arm, other in pairs]
             common = [
-                problem for problem in sides[0][0] if all(problem in one for side in sides for one in side)
+                problem
+                for problem in sides[0][0]
+                if all(problem in answered for side in sides for answered in side)
             ]
             if common:
                 rows.append({"group": group, "arm": label, **_differences(sides, common, k)})
@@ -191,13 +197,13 @@ def pairs_of(arms: Iterable[str], baseline: str = "") -> dict[str, str]:
     """
     names = list(arms)
     base = baseline or _name(names[0])
-    found = {}
+    pairs = {}
     for arm in names:
         same_seed = f"{base}{arm.removeprefix(_name(arm))}"
         other = same_seed if same_seed in names else base
         if other in names and other != arm:
-            found[arm] = other
-    return found
+            pairs[arm] = other
+    return pairs
 
 
 def _name(arm: str) -> str:
@@ -207,18 +213,18 @@ def _name(arm: str) -> str:
 
 def _groups(arms: Mapping[str, Sequence[Judged]]) -> list[str]:
     """Groups that any arm has: ours, then the suites of evaluation and folders."""
-    present = {group_of(one.problem) for answers in arms.values() for one in answers}
+    present = {group_of(answer.problem) for answers in arms.values() for answer in answers}
     ordered = [group for group in (SEEN, UNSEEN) if group in present]
     return [*ordered, *sorted(present - set(ordered))]
 
 
 def _is_timed(problems: Mapping[str, Sequence[Judged]]) -> bool:
-    return any(one.speedup is not None for answers in problems.values() for one in answers)
+    return any(answer.speedup is not None for answers in problems.values() for answer in answers)
 
 
 def _by_problem(answers: Sequence[Judged], group: str) -> dict[str, list[Judged]]:
-    found: dict[str, list[Judged]] = defaultdict(list)
-    for one in answers:
-        if group_of(one.problem) == group:
-            found[one.problem].append(one)
-    return dict(found)
+    grouped: dict[str, list[Judged]] = defaultdict(list)
+    for answer in answers:
+        if group_of(answer.problem) == group:
+            grouped[answer.problem].append(answer)
+    return dict(grouped)
