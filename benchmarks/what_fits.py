@@ -30,7 +30,7 @@ from transformers import AutoModelForCausalLM
 
 from kernel_core.config import PolicyConfig, TrainConfig
 from kernel_core.learn.batch import TokenRow
-from kernel_core.learn.distributed.data_parallel import Share, let_go, shard
+from kernel_core.learn.distributed.data_parallel import Share, reshard, shard
 from kernel_core.learn.step_memory import (
     GIB,
     QWEN,
@@ -133,7 +133,7 @@ def _measure(arguments: argparse.Namespace) -> None:
         phase("sample, before moments", lambda: _sample(sampler, shape, work))
     phase("update, first", lambda: update(policy, optimiser, rows, config, share=share))
     phase("update", lambda: update(policy, optimiser, rows, config, share=share))
-    let_go(policy.model)
+    reshard(policy.model)
     if sampler is not None:
         phase("sample", lambda: _sample(sampler, shape, work))
     if share.rank == 0:

@@ -30,7 +30,7 @@ ENOUGH = 0.5
 """A pass@k stands in the table where at least this share of a group's problems has k answers."""
 
 
-class Judged(NamedTuple):
+class JudgedAnswer(NamedTuple):
     """One answer and its verdict."""
 
     problem: str
@@ -41,7 +41,7 @@ class Judged(NamedTuple):
     """Without a verdict the answer stays in every denominator, as not correct, and is counted."""
 
 
-Metric = Callable[[Sequence[Judged]], float | None]
+Metric = Callable[[Sequence[JudgedAnswer]], float | None]
 """A share of one problem's answers; None where they are too few."""
 
 
@@ -60,13 +60,13 @@ def group_of(problem_id: str) -> str:
     return suite
 
 
-def read_answers(rows: Iterable[Mapping[str, Any]], own_share: float = 0.0) -> list[Judged]:
+def read_answers(rows: Iterable[Mapping[str, Any]], own_share: float = 0.0) -> list[JudgedAnswer]:
     """Return the answers of rows with `problem`, `verdict` and `speedup`.
 
     A correct answer counts from a share of `own_share` of own work on.
     """
     return [
-        Judged(
+        JudgedAnswer(
             row["problem"],
             correct=row["verdict"] == "correct"
             and (not own_share or (row.get("own_share") or 0.0) >= own_share),
@@ -77,10 +77,10 @@ def read_answers(rows: Iterable[Mapping[str, Any]], own_share: float = 0.0) -> l
     ]
 
 
-def answers_of(card: Scorecard) -> list[Judged]:
+def answers_of(card: Scorecard) -> list[JudgedAnswer]:
     """Return the last turn of each conversation of a scorecard."""
     return [
-        Judged(problem.problem_id, turns[-1].correct, turns[-1].speedup(card.headline))
+        JudgedAnswer(problem.problem_id, turns[-1].correct, turns[-1].speedup(card.headline))
         for problem in card.problems
         for turns in problem.samples
         if turns
@@ -105,7 +105,7 @@ def _faster(threshold: float) -> Metric:
 
 
 def _pass_at(k: int) -> Metric:
-    def value(answers: Sequence[Judged]) -> float | None:
+    def value(answers: Sequence[JudgedAnswer]) -> float | None:
         return (
             pass_at_k(len(answers), sum(answer.correct for answer in answers), k)
             if len(answers) >= k
@@ -120,7 +120,7 @@ def _mean(holds: Iterable[bool]) -> float:
     return sum(values) / len(values)
 
 
-def figure_rows(arms: Mapping[str, Sequence[Judged]], k: Sequence[int] = K) -> list[Row]:
+def figure_rows(arms: Mapping[str, Sequence[JudgedAnswer]], k: Sequence[int] = K) -> list[Row]:
     """A row a group and arm: problems, answers, and each figure in per cent with its 95 % interval."""
     rows = []
     for group in _groups(arms):
@@ -140,7 +140,7 @@ def figure_rows(arms: Mapping[str, Sequence[Judged]], k: Sequence[int] = K) -> l
 
 
 def difference_rows(
-    arms: Mapping[str, Sequence[Judged]], against: Mapping[str, str], k: Sequence[int] = K
+    arms: Mapping[str, Sequence[JudgedAnswer]], against: Mapping[str, str], k: Sequence[int] = K
 ) -> list[Row]:
     """A row a group and pair of arms: the mean difference over problems that both have, with its interval.
 
@@ -171,7 +171,7 @@ def difference_rows(
 
 
 def _differences(
-    sides: Sequence[tuple[Mapping[str, Sequence[Judged]], Mapping[str, Sequence[Judged]]]],
+    sides: Sequence[tuple[Mapping[str, Sequence[JudgedAnswer]], Mapping[str, Sequence[JudgedAnswer]]]],
     common: Sequence[str],
     k: Sequence[int],
 ) -> Row:
@@ -211,19 +211,19 @@ def _name(arm: str) -> str:
     return name if name and seed.isdigit() else arm
 
 
-def _groups(arms: Mapping[str, Sequence[Judged]]) -> list[str]:
+def _groups(arms: Mapping[str, Sequence[JudgedAnswer]]) -> list[str]:
     """Groups that any arm has: ours, then the suites of evaluation and folders."""
     present = {group_of(answer.problem) for answers in arms.values() for answer in answers}
     ordered = [group for group in (SEEN, UNSEEN) if group in present]
     return [*ordered, *sorted(present - set(ordered))]
 
 
-def _is_timed(problems: Mapping[str, Sequence[Judged]]) -> bool:
+def _is_timed(problems: Mapping[str, Sequence[JudgedAnswer]]) -> bool:
     return any(answer.speedup is not None for answers in problems.values() for answer in answers)
 
 
-def _by_problem(answers: Sequence[Judged], group: str) -> dict[str, list[Judged]]:
-    grouped: dict[str, list[Judged]] = defaultdict(list)
+def _by_problem(answers: Sequence[JudgedAnswer], group: str) -> dict[str, list[JudgedAnswer]]:
+    grouped: dict[str, list[JudgedAnswer]] = defaultdict(list)
     for answer in answers:
         if group_of(answer.problem) == group:
             grouped[answer.problem].append(answer)

@@ -17,7 +17,7 @@ from pydantic import Field
 from kernel_core.dialogue.turns import TrajectoryGroup
 from kernel_core.errors import NotFound
 from kernel_core.evaluation.statistics import Estimate, geometric_mean, pass_at_k, share
-from kernel_core.evaluation.work import Work, work_of
+from kernel_core.evaluation.work import WorkCounts, work_of
 from kernel_core.records import (
     BASELINES,
     NOT_EXERCISED,
@@ -141,7 +141,7 @@ class Score(Record):
     pass_at_k: dict[int, Estimate]
     speeds: tuple[SpeedScore, ...]
     """The headline kind first, then the other kind and other baselines where anything has them."""
-    work: Work
+    work: WorkCounts
 
     @property
     def headline(self) -> SpeedScore:
