@@ -1,4 +1,4 @@
-"""What two evaluators made of the same candidates, as a page: rates, fidelity and phases."""
+"""Render a page that compares two evaluators on the same candidates: rates, fidelity and phases."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def _rates(groups: list[Pair], both: list[Pair], runs: Runs) -> list[str]:
 
 def _alone_s(candidates: dict[str, Any]) -> float:
     """Seconds in which no other process may use the GPU."""
-    phases = [one["phases_s"] for one in candidates.values()]
-    return sum(one.get("timed alone", 0.0) + one.get("replay alone", 0.0) for one in phases)
+    phases = [candidate["phases_s"] for candidate in candidates.values()]
+    return sum(times.get("timed alone", 0.0) + times.get("replay alone", 0.0) for times in phases)
 
 
 def _fidelity(groups: list[Pair], both: list[Pair], runs: Runs) -> list[str]:
@@ -102,8 +102,11 @@ def _fidelity(groups: list[Pair], both: list[Pair], runs: Runs) -> list[str]:
 
 
 def agreement(times: pd.DataFrame, what: str = "mean") -> str:
-    """How near medians (`ours`) are to what the others say (`theirs`, both in milliseconds), and how alike
-    two columns of speed-ups (`our_speedup`, `their_speedup`) are in order; a row a kernel."""
+    """Describe how well two evaluators agree; `times` has one row a kernel.
+
+    Compares medians (`ours` with `theirs`, in milliseconds) and the rank order of `our_speedup` and
+    `their_speedup`.
+    """
     long = times[times["theirs"] >= _LONG_MS]
     error = (long["ours"] / long["theirs"] - 1).abs()
     ranks = times[["our_speedup", "their_speedup"]].rank()
@@ -130,11 +133,11 @@ def _times(pair: Pair, runs: Runs) -> dict[str, Any]:
 
 def mean_phases(phases: list[dict[str, float]]) -> dict[str, float]:
     """Seconds a candidate, of the seconds by phase of each."""
-    names = dict.fromkeys(name for one in phases for name in one)
-    return {name: sum(one.get(name, 0.0) for one in phases) / len(phases) for name in names}
+    names = dict.fromkeys(name for times in phases for name in times)
+    return {name: sum(times.get(name, 0.0) for times in phases) / len(phases) for name in names}
 
 
 def _phases(candidates: dict[str, Any]) -> list[str]:
-    means = mean_phases([one["phases_s"] for one in candidates.values()])
+    means = mean_phases([candidate["phases_s"] for candidate in candidates.values()])
     lines = ["| phase | seconds a candidate, waiting included |", "|---|---|"]
     return lines + [f"| {name} | {seconds:.2f} |" for name, seconds in means.items()]

@@ -47,11 +47,11 @@ DISK_BYTES = 1 << 29
 
 
 class Outcome(NamedTuple):
-    """What one fault did."""
+    """Result of one injected fault."""
 
     fault: str
     seen: str
-    """What the user saw, as the UI has it."""
+    """State shown to the user in the UI."""
     went_on_s: float
     """From the fault until the work went on (or had ended, where that was asked for)."""
     how: str
@@ -88,13 +88,13 @@ class Trial:
         return self.until(self._at_work, "a child at work")
 
     def until(self, look: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
-        """What `look` gives, once it is something."""
+        """Poll `look` until it returns a true value, and return that value."""
         deadline = time.monotonic() + patience_s
-        while not (found := look()):
+        while not (result := look()):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"waited in vain for {what}: {self.here.flow_run(self.parent)['state']}")
             time.sleep(0.25)
-        return found
+        return result
 
     def _at_work(self) -> dict[str, Any] | None:
         children = self.children()
@@ -358,7 +358,7 @@ def main() -> int:
 
 
 def endure(folder: Path, settings: dict[str, str], faults: list[Fault]) -> Iterator[Outcome]:
-    """What each of the faults did, one after another, to a stack of their own."""
+    """Inject the faults one after another into a fresh stack, and yield each outcome."""
     root = folder / "runs"
     with disk(root), stack(folder, **settings) as here:
         watched_run(root)
@@ -430,7 +430,7 @@ class Clock:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes a process look at it."""
+        """Environment variables that make a process read the shifted clock."""
         return {"LD_PRELOAD": str(self._library), "SHIFTED_CLOCK": str(self._file)}
 
     def ahead(self, trial: Trial) -> tuple[str, float, str]:

@@ -114,8 +114,8 @@ def operator_problems(info: Any, most: int) -> list[Problem]:
     for sample in info.sample_inputs("cpu", dtype):
         texts = Texts()
         try:
-            arguments = [texts.of(one) for one in (sample.input, *sample.args)]
-            named = [f"{key}={texts.of(one)}" for key, one in sample.kwargs.items()]
+            arguments = [texts.of(value) for value in (sample.input, *sample.args)]
+            named = [f"{key}={texts.of(value)}" for key, value in sample.kwargs.items()]
         except Unwritable:
             continue
         module = "F" if info.name.startswith("nn.functional.") else "torch.special" if (
@@ -145,12 +145,12 @@ def module_problems(info: Any, most: int) -> list[Problem]:
         texts = Texts()
         try:
             built, given = sample.constructor_input, sample.forward_input
-            layer = [texts.of(one) for one in built.args]
-            layer += [f"{key}={texts.of(one)}" for key, one in built.kwargs.items()]
+            layer = [texts.of(value) for value in built.args]
+            layer += [f"{key}={texts.of(value)}" for key, value in built.kwargs.items()]
             if texts.inputs or given is None:
                 continue
-            call = [texts.of(one) for one in given.args]
-            call += [f"{key}={texts.of(one)}" for key, one in given.kwargs.items()]
+            call = [texts.of(value) for value in given.args]
+            call += [f"{key}={texts.of(value)}" for key, value in given.kwargs.items()]
         except Unwritable:
             continue
         text = f"self.layer = nn.{info.module_cls.__name__}({', '.join(layer)})"
@@ -184,9 +184,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    infos = [one for one in (module_db if arguments.modules else op_db) if not NOT_KERNELS.match(one.name)]
+    infos = [info for info in (module_db if arguments.modules else op_db) if not NOT_KERNELS.match(info.name)]
     problems_of = module_problems if arguments.modules else operator_problems
-    problems = {one.id: one for info in infos for one in problems_of(info, arguments.samples)}
+    problems = {problem.id: problem for info in infos for problem in problems_of(info, arguments.samples)}
     rows = cover(list(problems.values()), "cpu", "tf32", arguments.judge)
     wanted = "correct" if arguments.judge else "written"
     outcomes: dict[str, str] = {info.name: "no sample with a text" for info in infos}

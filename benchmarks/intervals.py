@@ -1,6 +1,6 @@
 """Claim: from 24 problems on, 95 % intervals over problems hold the truth in about 95 of 100 evaluations.
 
-    python benchmarks/intervals.py --write
+    python benchmarks/intervals.py --repetitions 1000 --write
 
 Simulates evaluations with a known truth, 1,000 of each kind: problems have a drawn difficulty, samples of a
 problem are correct with that chance. A change gains a share of what was missing (`dense`), or turns one
@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from report import Report
+from machine import describe_machine
 
 from kernel_core.evaluation.statistics import (
     Estimate,
@@ -27,6 +28,7 @@ from kernel_core.evaluation.statistics import (
 Floats = npt.NDArray[np.float64]
 SIZES = (6, 24, 100)
 PERCENTILES = (0.025, 0.975)
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "intervals.md"
 
 
 def main() -> None:
@@ -35,44 +37,57 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=1000)
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    report = Report("intervals", f"--repetitions {arguments.repetitions}", __doc__)
     number = arguments.repetitions
     columns = ("problems", "samples", "truth")
     figures = ("held", "mean width")
     tables = (
-        ("shares", (*columns, *figures), list(_shares(number))),
+        ("Shares", (*columns, *figures), list(_shares(number))),
         (
-            "paired differences",
+            "Paired differences",
             (*columns, *figures, "p below 5 %", "percentile bootstrap held"),
             list(_differences(number)),
         ),
         (
-            "paired differences over seeds",
+            "Paired differences over seeds",
             ("seeds", *columns[:1], "spread of seeds", *figures, "over problems alone held"),
             list(_seeds(number)),
         ),
-        ("ratios of geometric means", (*columns, *figures, "p below 5 %"), list(_ratios(number))),
+        ("Ratios of geometric means", (*columns, *figures, "p below 5 %"), list(_ratios(number))),
     )
+    lines = [
+        "# Intervals",
+        "",
+        __doc__.partition("\n")[0],
+        "",
+        f"    python benchmarks/intervals.py --repetitions {number} --write",
+        "",
+        f"Machine: {describe_machine()}. One run.",
+    ]
     for name, names, rows in tables:
-        report.table(f"{name}, {number:,} repetitions", names, rows)
-        report.note(f"Lowest held: {_lowest(names, rows)}.")
-    report.note(
+        lines += ["", f"## {name}, {number:,} repetitions", "", f"| {' | '.join(names)} |"]
+        lines += ["|" + "---|" * len(names), *(f"| {' | '.join(row)} |" for row in rows)]
+        lines += ["", f"Lowest held: {_lowest(names, rows)}."]
+    lines += [
+        "",
         "`held` is the share of intervals with the truth in them. Where nothing differs there is no "
-        "interval, and the estimate alone counts. Widths are in points of a share, for ratios a factor."
-    )
-    report.finish(arguments.write)
+        "interval, and the estimate alone counts. Widths are in points of a share, for ratios a factor.",
+    ]
+    page = "\n".join(lines) + "\n"
+    print(page)
+    if arguments.write:
+        PAGE.write_text(page)
 
 
 def _lowest(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """The lowest share held, for six problems and for more."""
     problems, held = names.index("problems"), names.index("held")
-    found = []
+    shares = []
     for few, words in ((True, "with 6 problems"), (False, "with 24 or 100")):
         part = [row for row in rows if (row[problems] == "6") == few]
         if part:
             lowest = min(part, key=lambda row: float(row[held].rstrip("%")))
-            found.append(f"{lowest[held]} {words} ({', '.join(lowest[:3])})")
-    return "; ".join(found)
+            shares.append(f"{lowest[held]} {words} ({', '.join(lowest[:3])})")
+    return "; ".join(shares)
 
 
 def _shares(repetitions: int) -> Iterable[list[str]]:
@@ -96,11 +111,11 @@ def _differences(repetitions: int) -> Iterable[list[str]]:
                 for _ in range(repetitions):
                     before = _difficulty(rng, 0.33, problems)
                     after = _changed(rng, before, kind)
-                    old, new = (rng.binomial(samples, one) / samples for one in (before, after))
+                    old, new = (rng.binomial(samples, difficulty) / samples for difficulty in (before, after))
                     estimates.append(mean_difference(old.tolist(), new.tolist()))
                     plain.append(_percentile(rng, new - old))
                 truth = {"none": 0.0, "dense": 0.2 * 0.67, "rare": 0.1 * 0.34}[kind]
-                clear = np.mean([one.clear for one in estimates])
+                clear = np.mean([estimate.clear for estimate in estimates])
                 yield [
                     *(str(problems), str(samples), f"{kind}, {100 * truth:+.1f}", *_held(estimates, truth)),
                     *(f"{clear:.1%}", f"{_share_held(plain, truth):.1%}"),
@@ -146,7 +161,7 @@ def _ratios(repetitions: int) -> Iterable[list[str]]:
                 sides = [_speedups(rng, own), _speedups(rng, own + change)]
                 estimate = geometric_mean_ratio(*sides)
                 estimates += [estimate] if estimate is not None else []
-            clear = np.mean([one.clear for one in estimates])
+            clear = np.mean([estimate.clear for estimate in estimates])
             yield [str(problems), "0 to 4", f"×{truth:g}", *_held(estimates, truth, 1.0), f"{clear:.1%}"]
 
 

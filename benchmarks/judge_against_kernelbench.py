@@ -123,9 +123,9 @@ def _as_in_training(pairs: list[Pair]) -> list[Pair]:
 
 def _input_bytes(problem: Path) -> int:
     """Bytes of the tensors that `get_inputs` gives, counted without making them."""
-    found = load_file(problem)
-    inputs = ProblemModule(found.source, found.id, device="meta").inputs()
-    return sum(one.numel() * one.element_size() for one in inputs if isinstance(one, torch.Tensor))
+    loaded = load_file(problem)
+    inputs = ProblemModule(loaded.source, loaded.id, device="meta").inputs()
+    return sum(value.numel() * value.element_size() for value in inputs if isinstance(value, torch.Tensor))
 
 
 # Ours ---------------------------------------------------------------------------------------------
@@ -133,22 +133,22 @@ def _input_bytes(problem: Path) -> int:
 
 def _ours(pairs: list[Pair], kept: Path, in_flight: int) -> dict[str, Any]:
     if kept.exists():
-        found: dict[str, Any] = json.loads(kept.read_text())
-        return found
+        results: dict[str, Any] = json.loads(kept.read_text())
+        return results
     config = GymConfig(device="cuda", workers=1, in_flight=in_flight, warm_runners=in_flight)
     opened = time.monotonic()
     with open_gym(config) as gym, ThreadPoolExecutor(in_flight) as pool:
         started = time.monotonic()
         reports = list(pool.map(lambda pair: _judge(gym, pair), pairs))
         wall_s = time.monotonic() - started
-    found = {
+    results = {
         "wall_s": wall_s,
         "start_s": started - opened,
         "machine": describe_machine(),
         "candidates": {pair.name: report for pair, report in zip(pairs, reports, strict=True)},
     }
-    kept.write_text(json.dumps(found, indent=1))
-    return found
+    kept.write_text(json.dumps(results, indent=1))
+    return results
 
 
 def _judge(gym: PooledGym, pair: Pair) -> dict[str, Any]:
@@ -161,7 +161,9 @@ def _judge(gym: PooledGym, pair: Pair) -> dict[str, Any]:
         **{key: report[key] for key in ("verdict", "speedup", "runtime_ms", "reference_ms", "seconds")},
         "interval_ms": [timing.ci_low_ms, timing.ci_high_ms] if timing else None,
         "clocks": [
-            [one.sm_mhz, *one.throttled] for one in (timing, evaluation.reference_timing) if one is not None
+            [side.sm_mhz, *side.throttled]
+            for side in (timing, evaluation.reference_timing)
+            if side is not None
         ],
         "feedback": evaluation.feedback,
         "phases_s": evaluation.phases_s,

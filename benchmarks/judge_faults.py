@@ -45,7 +45,7 @@ EXPLOITS = ROOT / "tests" / "exploits"
 RESULTS = ROOT / "docs" / "results"
 ROUND = 100
 """Candidates handed over at once."""
-TOLD_EVERY = 20
+PRINT_EVERY = 20
 """Candidates between two lines of the log, where there is no progress bar."""
 NODE_EVERY_S = 120.0
 MAY_GROW = 1.3
@@ -106,20 +106,20 @@ def main() -> int:
             for start in range(0, len(requests), ROUND):
                 part = requests[start : start + ROUND]
 
-                def tell(_: str, done: int, __: int, start: int = start) -> None:
+                def show_progress(_: str, done: int, __: int, start: int = start) -> None:
                     bar.update(shown, completed=start + done)
-                    if not bar.console.is_terminal and done and done % TOLD_EVERY == 0:
+                    if not bar.console.is_terminal and done and done % PRINT_EVERY == 0:
                         after_s = time.monotonic() - begun
                         print(f"{start + done} judged after {after_s:.0f} s; {dict(tally.kills)}", flush=True)
 
-                found = gym.judge(part, tell)
-                for file, request, evaluation in zip(order[start:], part, found, strict=False):
+                evaluations = gym.judge(part, show_progress)
+                for file, request, evaluation in zip(order[start:], part, evaluations, strict=False):
                     _compare(file, headers[file]["expect"], request, evaluation, tally)
                 tally.memory_mb.append(_memory_mb())
                 tally.gpu_memory_mb.append(_gpu_memory_mb() if arguments.device == "cuda" else 0.0)
                 refill()
             killer.stop()
-            tally.taken_out = [f"{one.place}: {one.reason}" for one in gym.taken_out]
+            tally.taken_out = [f"{entry.place}: {entry.reason}" for entry in gym.taken_out]
             seen = _descendants(os.getpid())
         kept = sum(len(cache.names(f"evaluations/{part}")) for part in cache.names("evaluations"))
     if kept != len(requests):
@@ -136,10 +136,10 @@ def main() -> int:
 
 
 def _header(file: Path, device: str) -> dict[str, str]:
-    found = dict(re.findall(r"^# (problem|expect|cuda): (.*)$", file.read_text(), re.M))
-    if device == "cuda" and "cuda" in found:
-        found["expect"] = found["cuda"]
-    return found
+    header = dict(re.findall(r"^# (problem|expect|cuda): (.*)$", file.read_text(), re.M))
+    if device == "cuda" and "cuda" in header:
+        header["expect"] = header["cuda"]
+    return header
 
 
 @contextlib.contextmanager
@@ -204,7 +204,7 @@ class _Killer(threading.Thread):
                 pid for pid in _descendants(os.getpid()) if "gym.processes.fork_root" in _command(pid)
             ]
             fork_roots = [pid for pid in fork_roots if _parent(pid) not in fork_roots]
-            judges = [pid for one in fork_roots for pid in _children(one)[not self._is_first_a_judge :]]
+            judges = [pid for root in fork_roots for pid in _children(root)[not self._is_first_a_judge :]]
             fork_servers = [pid for judge in judges for pid in _children(judge)]
             [(what, pids)] = self._rng.choices(
                 [("judge", judges), ("fork_server", fork_servers), ("fork_root", fork_roots)],
@@ -223,16 +223,16 @@ class _Killer(threading.Thread):
 
 def _children(pid: int) -> list[int]:
     """Children of all its threads, oldest first."""
-    found: list[int] = []
+    children: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
-            found += map(int, task.read_text().split())
-    return sorted(found)
+            children += map(int, task.read_text().split())
+    return sorted(children)
 
 
 def _descendants(pid: int) -> list[int]:
-    found = _children(pid)
-    return found + [below for child in found for below in _descendants(child)]
+    children = _children(pid)
+    return children + [below for child in children for below in _descendants(child)]
 
 
 def _command(pid: int) -> str:
@@ -277,8 +277,9 @@ def _report(tally: Tally, count: int, arguments: argparse.Namespace) -> None:
         "verdicts": ", ".join(f"{number} {name}" for name, number in tally.verdicts.most_common()),
         "killed meanwhile": ", ".join(f"{number} × {name}" for name, number in tally.kills.items()),
         "places taken out": "; ".join(tally.taken_out) or "none",
-        f"memory after each round of {ROUND}": ", ".join(f"{one:.0f}" for one in memory) + " MB",
-        "GPU memory after each round": ", ".join(f"{one:.0f}" for one in tally.gpu_memory_mb) + " MB",
+        f"memory after each round of {ROUND}": ", ".join(f"{megabytes:.0f}" for megabytes in memory) + " MB",
+        "GPU memory after each round": ", ".join(f"{megabytes:.0f}" for megabytes in tally.gpu_memory_mb)
+        + " MB",
         "faults (lost, doubled, wrong, left over)": str(len(tally.faults)),
     }
     if arguments.device == "cpu":

@@ -51,12 +51,12 @@ def kernelbench_root() -> Path:
 def kernelbench_pairs(root: Path) -> list[Pair]:
     """An honest and a wrong kernel for each problem; `root` is a checkout of KernelBench."""
     keys = sorted({file.stem.rpartition("_")[0] for file in KERNELS.glob("*_honest.py")}, key=order)
-    found = []
+    pairs = []
     for key in keys:
         level, number = key.split("_")
         problem = next((root / "KernelBench" / f"level{level}").glob(f"{number}_*.py"))
-        found += [Pair(key, kind, problem) for kind in ("honest", "wrong")]
-    return found
+        pairs += [Pair(key, kind, problem) for kind in ("honest", "wrong")]
+    return pairs
 
 
 def _with_warps(source: str, warps: int) -> str:

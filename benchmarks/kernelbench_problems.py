@@ -14,6 +14,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,12 +86,12 @@ def main() -> int:
         judged = list(pool.map(lambda pair: _judge(root, *pair, arguments), pairs))
     seconds = time.monotonic() - started
     _show(judged)
-    faults = [one for one in judged if not one.right]
+    faults = [result for result in judged if not result.right]
+    right = Counter(result.kind for result in judged if result.right)
     summary = (
         f"{len(judged)} kernels for {len(judged) // 2} problems in {seconds:.0f} s: "
-        f"{sum(one.right for one in judged if one.kind == 'honest')} of {len(judged) // 2} honest ones "
-        f"accepted, {sum(one.right for one in judged if one.kind == 'wrong')} of {len(judged) // 2} wrong "
-        "ones refused."
+        f"{right['honest']} of {len(judged) // 2} honest ones accepted, "
+        f"{right['wrong']} of {len(judged) // 2} wrong ones refused."
     )
     print(summary)
     if arguments.write:
@@ -113,18 +114,18 @@ def _judge(root: Path, key: str, kind: str, arguments: argparse.Namespace) -> Ju
     return Judged(f"L{level} {problem.stem}", kind, json.loads(done.stdout.splitlines()[-1]))
 
 
-def _cells(one: Judged) -> list[str]:
-    answer = one.answer
+def _cells(result: Judged) -> list[str]:
+    answer = result.answer
     predicted, measured = answer["predicted_speedup"], answer["speedup"]
     return [
-        one.problem,
-        one.kind,
+        result.problem,
+        result.kind,
         answer["verdict"],
         f"{answer['trials_passed']}/{answer['trials']}",
         "" if measured is None else f"{measured:.2f}",
         "" if predicted is None else f"{predicted:.2f}",
         f"{answer['seconds']:.1f}",
-        "yes" if one.right else "NO",
+        "yes" if result.right else "NO",
     ]
 
 
@@ -133,8 +134,8 @@ _COLUMNS = ("problem", "kernel", "verdict", "trials", "speed-up", "predicted", "
 
 def _show(judged: list[Judged]) -> None:
     table = Table(*_COLUMNS, title="KernelBench's own problems")
-    for one in judged:
-        table.add_row(*_cells(one), style=None if one.right else "bold red")
+    for result in judged:
+        table.add_row(*_cells(result), style=None if result.right else "bold red")
     Console(width=120).print(table)
 
 
@@ -152,7 +153,7 @@ def _write(judged: list[Judged], summary: str, device: str) -> None:
         "",
         f"Machine: {describe_machine()}.",
         "",
-        *(f"- not right: {', '.join(_cells(one))}" for one in judged if not one.right),
+        *(f"- not right: {', '.join(_cells(result))}" for result in judged if not result.right),
     ]
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"kernelbench_{device}.md").write_text("\n".join(lines) + "\n")

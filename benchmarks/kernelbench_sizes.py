@@ -14,9 +14,9 @@ HEADER = """# Digests of sorted tuples of module-level sizes, of length 2 or mor
 
 
 def main() -> None:
-    found = size_digests(load_kernelbench(KERNELBENCH_LEVELS))
-    SIZES_FILE.write_text(HEADER + "".join(f"{digest}\n" for digest in found), encoding="utf-8")
-    print(f"{len(found)} size tuples in {SIZES_FILE}")
+    digests = size_digests(load_kernelbench(KERNELBENCH_LEVELS))
+    SIZES_FILE.write_text(HEADER + "".join(f"{digest}\n" for digest in digests), encoding="utf-8")
+    print(f"{len(digests)} size tuples in {SIZES_FILE}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a figure was measured on: a figure without its machine is not a figure."""
+"""Description of the machine that a figure was measured on."""
 
 from __future__ import annotations
 

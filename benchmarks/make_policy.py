@@ -81,7 +81,7 @@ def _conversations(work: Store, config: TrainConfig, gym: Gym, retriever: Retrie
     if not work.exists(name):
         exemplars = load_snapshot(work.child("snapshot"))
         made = build_conversations(exemplars, gym, config.cold_start, config.rollout, retriever)
-        work.write(name, "\n".join(one.model_dump_json() for one in made).encode())
+        work.write(name, "\n".join(conversation.model_dump_json() for conversation in made).encode())
     return [Conversation.model_validate_json(line) for line in work.read(name).splitlines()]
 
 
@@ -97,7 +97,7 @@ def _look(policy: TorchPolicy, gym: Gym, retriever: Retriever, config: TrainConf
         ]
         families: dict[str, list[bool]] = defaultdict(list)
         for problem, evaluations in zip(problems, turns, strict=True):
-            families[problem.family] += [one.correct for one in evaluations]
+            families[problem.family] += [evaluation.correct for evaluation in evaluations]
         count = len(turns)
         shown[split] = {
             "seconds": round(time.monotonic() - begun, 1),

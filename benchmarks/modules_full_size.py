@@ -53,7 +53,7 @@ def main() -> None:
 def _judge(arguments: argparse.Namespace) -> None:
     began, rows = time.monotonic(), _read(arguments.out)
     known = {(row["problem"], row["kernel"]) for row in rows}
-    work = [one for one in _kernels(arguments) if (one[0].id, one[1]["kernel"]) not in known]
+    work = [entry for entry in _kernels(arguments) if (entry[0].id, entry[1]["kernel"]) not in known]
     print(f"{len(work)} kernels to judge on {describe_machine()}", flush=True)
     with open_gym(GymConfig(device=arguments.device, workers=1)) as gym, arguments.out.open("a") as file:
         for start in range(0, len(work), REQUESTS_AT_ONCE):
@@ -65,10 +65,14 @@ def _judge(arguments: argparse.Namespace) -> None:
                 JudgeRequest(problem=problem, candidate=Candidate.from_source(source), seed=arguments.seed)
                 for problem, _, source in part
             ]
-            for (problem, row, _), found in zip(part, gym.judge(requests), strict=True):
-                row |= {"problem": problem.id, "verdict": found.verdict, "speedup": found.speedup}
-                share = found.provenance.own_kernel_share if found.provenance else None
-                row |= {"own_share": share, "feedback": found.feedback[:600], "seconds": found.seconds}
+            for (problem, row, _), evaluation in zip(part, gym.judge(requests), strict=True):
+                row |= {"problem": problem.id, "verdict": evaluation.verdict, "speedup": evaluation.speedup}
+                share = evaluation.provenance.own_kernel_share if evaluation.provenance else None
+                row |= {
+                    "own_share": share,
+                    "feedback": evaluation.feedback[:600],
+                    "seconds": evaluation.seconds,
+                }
                 file.write(json.dumps(row) + "\n")
             file.flush()
             print(f"{time.monotonic() - began:.0f} s: {part[-1][0].family}", flush=True)
@@ -76,7 +80,7 @@ def _judge(arguments: argparse.Namespace) -> None:
 
 def _kernels(arguments: argparse.Namespace) -> list[tuple[Problem, dict[str, Any], str]]:
     """Problem, row and source of every kernel, families in turn."""
-    found = []
+    kernels = []
     for family in arguments.families:
         split = "held_out" if family in RESERVED else "train"
         for made in generate_modules(split, arguments.draws, arguments.seed, (family,)):
@@ -84,8 +88,8 @@ def _kernels(arguments: argparse.Namespace) -> list[tuple[Problem, dict[str, Any
                 if kernel.grade == "mistake" and not arguments.mistakes:
                     continue
                 row = {"family": family, "kernel": f"{number}-{kernel.grade}", "fault": kernel.fault}
-                found.append((made.problem, row, kernel.source))
-    return found
+                kernels.append((made.problem, row, kernel.source))
+    return kernels
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

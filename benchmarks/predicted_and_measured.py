@@ -62,7 +62,9 @@ def _predict(pairs: list[Pair]) -> dict[str, float | None]:
         requests.append(JudgeRequest(problem=problem, candidate=candidate, sizes=sizes, seed=0))
     with open_gym(GymConfig(workers=os.cpu_count() or 2)) as gym:
         evaluations = gym.judge(requests)
-    return {pair.name: one.predicted_speedup for pair, one in zip(pairs, evaluations, strict=True)}
+    return {
+        pair.name: evaluation.predicted_speedup for pair, evaluation in zip(pairs, evaluations, strict=True)
+    }
 
 
 def _compare(pairs: list[Pair], predicted: dict[str, float | None], measured: dict[str, Any]) -> pd.DataFrame:

@@ -47,12 +47,12 @@ UNCOMPARED_FOLDERS = ("stages", "tensorboard", "cache", "judgements", "objects")
 
 @dataclass
 class StageKills:
-    """What became of the kills in one stage."""
+    """Kills in one stage and their results."""
 
     stage: str
     seconds_calm: float
     moments_s: list[float] = field(default_factory=list)
-    """How long after its beginning the stage was killed, each time."""
+    """Seconds from the start of the stage to each kill."""
     outlived: int = 0
     """Processes that were still there long after their parent was killed."""
 
@@ -156,7 +156,7 @@ def _stage_records(root: Path) -> list[dict[str, Any]]:
 
 
 def _end_outliving(offspring: dict[int, str]) -> int:
-    """How many of a killed process's offspring are still there after the grace; they are ended."""
+    """Kill the descendants of a killed process that outlive the grace period, and return their number."""
     deadline = time.monotonic() + GRACE_S
     while (left := _alive(offspring)) and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -168,13 +168,13 @@ def _end_outliving(offspring: dict[int, str]) -> int:
 def _offspring(pid: int) -> dict[int, str]:
     """Children, their children and so on: process id and start time, which name a process for ever."""
     processes = {int(path.name): _stat(path) for path in Path("/proc").iterdir() if path.name.isdigit()}
-    found: dict[int, str] = {}
+    offspring: dict[int, str] = {}
     parents = {pid}
     while parents:
         children = {child for child, stat in processes.items() if stat and int(stat[1]) in parents}
-        found |= {child: stat[19] for child in children if (stat := processes[child])}
+        offspring |= {child: stat[19] for child in children if (stat := processes[child])}
         parents = children
-    return found
+    return offspring
 
 
 def _alive(offspring: dict[int, str]) -> list[int]:

@@ -33,7 +33,7 @@ from http_server import is_healthy  # noqa: E402
 from judge_load import Load, judged_by_service, judges_killed, put_load, silent_client  # noqa: E402
 
 KEYS = {"ada": "key-of-ada-0123456789", "bea": "key-of-bea-0123456789", "quiet": "key-of-quiet-0123456789"}
-_TOLD_EVERY_S = 30.0
+_PRINT_EVERY_S = 30.0
 
 
 def main() -> int:
@@ -46,7 +46,7 @@ def main() -> int:
         with (
             silent_client(url, KEYS["quiet"]) as sent,
             judges_killed(process, arguments.kill_every_s) as killed,
-            _told(url),
+            _printing_progress(url),
         ):
             load = put_load(url, [KEYS["ada"], KEYS["bea"]], arguments.requests, arguments.clients)
             health = httpx.get(f"{url}/health").json()
@@ -109,23 +109,23 @@ def _service(arguments: argparse.Namespace) -> Iterator[tuple[str, int]]:
 
 
 @contextlib.contextmanager
-def _told(url: str) -> Iterator[None]:
-    """The service's state on the terminal now and then."""
+def _printing_progress(url: str) -> Iterator[None]:
+    """Print the number of judged calls every `_PRINT_EVERY_S` seconds."""
     over = threading.Event()
 
-    def tell() -> None:
-        while not over.wait(_TOLD_EVERY_S):
+    def print_progress() -> None:
+        while not over.wait(_PRINT_EVERY_S):
             with contextlib.suppress(httpx.HTTPError):
                 judged = judged_by_service(url, KEYS["ada"])
                 print(f"{judged.total() - judged['malformed']} judged", flush=True)
 
-    telling = threading.Thread(target=tell)
-    telling.start()
+    printer = threading.Thread(target=print_progress)
+    printer.start()
     try:
         yield
     finally:
         over.set()
-        telling.join()
+        printer.join()
 
 
 def _memory_mb(pid: int) -> float:

@@ -30,7 +30,7 @@ from transformers import AutoModelForCausalLM
 
 from kernel_core.config import PolicyConfig, TrainConfig
 from kernel_core.learn.batch import TokenRow
-from kernel_core.learn.distributed.data_parallel import Share, let_go, shard
+from kernel_core.learn.distributed.data_parallel import Share, reshard, shard
 from kernel_core.learn.step_memory import (
     GIB,
     QWEN,
@@ -47,7 +47,7 @@ from kernel_core.policy.torch_policy import TorchPolicy, uniforms
 
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "what_fits.md"
 GPU_BYTES = 79 * GIB
-"""What torch finds free on an H100 of 80 GB."""
+"""Memory that torch reports free on an 80 GB H100."""
 RANK = 32
 NUM_GPUS = (1, 2, 4, 8)
 SHAPES = {"tiny": DecoderShape(64, 2, 4, 2, 128, 512, tied=True, head_dim=16), **QWEN}
@@ -88,8 +88,8 @@ def _tables() -> str:
         lines += ["", f"{name}, {trains}, {work.learners} GPUs, GiB by phase:", ""]
         lines += ["| phase | parts | together |", "|---|---|---|"]
         for phase, parts in by_phase(QWEN[name], work).items():
-            told = ", ".join(f"{part} {value / GIB:.1f}" for part, value in parts.items() if value)
-            lines.append(f"| {phase} | {told} | {sum(parts.values()) / GIB:.1f} |")
+            summary = ", ".join(f"{part} {value / GIB:.1f}" for part, value in parts.items() if value)
+            lines.append(f"| {phase} | {summary} | {sum(parts.values()) / GIB:.1f} |")
     return "\n".join(lines) + "\n"
 
 
@@ -110,7 +110,7 @@ def _measure(arguments: argparse.Namespace) -> None:
         dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
     shape, rank = SHAPES[arguments.measure], RANK if arguments.lora else None
     work = StepWork(share.size, rank)
-    found: dict[str, tuple[float, int]] = {}
+    measured: dict[str, tuple[float, int]] = {}
 
     def phase(name: str, does: Callable[[], Any]) -> Any:
         if torch.cuda.is_available():
@@ -119,7 +119,7 @@ def _measure(arguments: argparse.Namespace) -> None:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         most = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
-        found[name] = time.monotonic() - begun, most
+        measured[name] = time.monotonic() - begun, most
         return result
 
     policy = phase("load", lambda: _learner(shape, rank, share))
@@ -133,17 +133,17 @@ def _measure(arguments: argparse.Namespace) -> None:
         phase("sample, before moments", lambda: _sample(sampler, shape, work))
     phase("update, first", lambda: update(policy, optimiser, rows, config, share=share))
     phase("update", lambda: update(policy, optimiser, rows, config, share=share))
-    let_go(policy.model)
+    reshard(policy.model)
     if sampler is not None:
         phase("sample", lambda: _sample(sampler, shape, work))
     if share.rank == 0:
-        _print(arguments, shape, work, found)
+        _print(arguments, shape, work, measured)
     if share.size > 1:
         dist.destroy_process_group()
 
 
 def _print(
-    arguments: argparse.Namespace, shape: DecoderShape, work: StepWork, found: dict[str, tuple[float, int]]
+    arguments: argparse.Namespace, shape: DecoderShape, work: StepWork, measured: dict[str, tuple[float, int]]
 ) -> None:
     sampled = replace(work, row_tokens=work.row_tokens - work.answer_tokens + NEW, answer_tokens=NEW)
     phases = by_phase(shape, work) | {"sample": by_phase(shape, sampled)["sample"]}
@@ -155,14 +155,15 @@ def _print(
     print(f"{describe_machine()}; {arguments.measure}, {work}, {arguments.rows} rows")
     if not torch.cuda.is_available():
         print(
-            "no GPU: memory is not measured; seconds:", {name: round(s, 1) for name, (s, _) in found.items()}
+            "no GPU: memory is not measured; seconds:",
+            {name: round(s, 1) for name, (s, _) in measured.items()},
         )
         return
     print("| phase | computed GiB | measured GiB | measured / computed | s |\n|---|---|---|---|---|")
-    for name, (seconds, most) in found.items():
+    for name, (seconds, most) in measured.items():
         expected = computed.get(name)
-        told = f"{expected / GIB:.1f} | {most / GIB:.1f} | {most / expected:.2f}" if expected else None
-        print(f"| {name} | {told or f'– | {most / GIB:.1f} | –'} | {seconds:.1f} |")
+        columns = f"{expected / GIB:.1f} | {most / GIB:.1f} | {most / expected:.2f}" if expected else None
+        print(f"| {name} | {columns or f'– | {most / GIB:.1f} | –'} | {seconds:.1f} |")
 
 
 def _learner(shape: DecoderShape, rank: int | None, share: Share) -> TorchPolicy:

@@ -12,7 +12,7 @@ class Batch(Record):
     """Problems `start` to `end` (excluded) of a stage's `total`."""
 
     label: str
-    """What the stage does with them: `problems` are asked, `winners` are chosen."""
+    """The stage's work on the batch: `problems` are sampled, `winners` are selected."""
     start: int
     end: int
     total: int
@@ -29,12 +29,12 @@ Work = Callable[[Batch], str]
 
 
 class EachBatch(Protocol):
-    """How batches are worked on. `at_once` says that several may be: their work needs no policy."""
+    """Strategy that runs a stage's batches; `at_once` permits concurrency, for work that needs no policy."""
 
     def __call__(self, batches: Sequence[Batch], work: Work, *, at_once: bool) -> None: ...
 
 
 def in_order(batches: Sequence[Batch], work: Work, *, at_once: bool) -> None:
-    """One after another, told to nothing."""
+    """Run the batches one after another, without reporting progress."""
     for batch in batches:
         work(batch)

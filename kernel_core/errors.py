@@ -109,7 +109,7 @@ class Corrupt(OurFault):
 
 
 class StaleWeights(OurFault):
-    """What was published to a sampler did not arrive: rollouts would come from another policy."""
+    """A sampler did not receive the published weights, so its rollouts would come from another policy."""
 
 
 class WorkersLost(OurFault):
@@ -122,7 +122,7 @@ class StoreFault(OurFault):
 
 
 def first_line(error: BaseException) -> str:
-    """What a library's error says, without the stack of its own that some put below."""
+    """First line of an error's message; some libraries append a stack of their own."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 

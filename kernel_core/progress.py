@@ -1,4 +1,4 @@
-"""How long work tells a person where it is, without knowing whether that is a terminal or a page."""
+"""Protocol by which long work reports progress, to a terminal or a page alike."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Precision = Literal["own", "float16", "bfloat16"]
 ProductPrecision = Literal["ieee", "tf32x3", "tf32", "half"]
 """Lowest precision in which the matrix products on float32 values compute, from exact to coarse."""
 BaselineKind = Literal["eager", "eager_tf32", "compile", "compile_tf32"]
-"""How a reference is timed: eager or `torch.compile`, each with TF32 products off or allowed."""
+"""Execution mode of a timed reference: eager or `torch.compile`, each with TF32 products off or allowed."""
 Baseline = Literal["fair", "eager", "eager_tf32", "compile", "compile_tf32"]
 """Denominator of a speed-up; `fair` is the fastest kind at the candidate's precision or higher."""
 BASELINES: tuple[Baseline, ...] = get_args(Baseline)
@@ -46,7 +46,7 @@ class Problem(Record):
     level: int | None = None
     name: str
     family: str
-    """What is computed, as a word (`softmax`, `matmul_epilogue`): held-out families differ in this."""
+    """Kind of computation (`softmax`, `matmul_epilogue`); whole families are held out."""
     source: str
     """The module's text, at its own (GPU-like) sizes."""
     sha256: str
@@ -60,7 +60,7 @@ class Problem(Record):
 
 
 class Verdict(StrEnum):
-    """What the judge decided. A fault of ours is never one of these."""
+    """The judge's decision on a candidate; an infrastructure fault is never a verdict."""
 
     MALFORMED = "malformed"
     """No `ModelNew` could be taken from the text: not parsed, not Python, no such class."""
@@ -90,7 +90,7 @@ class Exemplar(Record):
     language: Literal["triton", "cuda_cpp", "inductor_triton"]
     family: str = ""
     grade: str = ""
-    """How good the kernel is by its maker's knowledge (the generator's grades); empty if unknown."""
+    """Grade of the kernel by its maker (the generator's grades); empty if unknown."""
     task_level: int | None = None
     task_id: int | None = None
     entry_point: str = "Model"
@@ -103,7 +103,7 @@ class Exemplar(Record):
     claimed_correct: bool | None = None
     claimed_speedup: float | None = None
     verified: Verdict | None = None
-    """What our judge found (`dojo ingest verify`); None: not judged."""
+    """Our judge's verdict (`dojo ingest verify`); None: not judged."""
     verified_speedup: float | None = None
     """Measured by our judge on a GPU."""
     predicted_speedup: float | None = None
@@ -117,7 +117,7 @@ class Exemplar(Record):
 
     @property
     def best_known_speedup(self) -> float | None:
-        """What our judge measured, else what it predicted; never a claim."""
+        """Our judge's measured speed-up, else its predicted one; never a claim."""
         return self.verified_speedup if self.verified_speedup is not None else self.predicted_speedup
 
 
@@ -165,11 +165,11 @@ class Timing(Record):
     sm_mhz: int | None = None
     """The GPU's clock right after the calls; None where it cannot be read."""
     throttled: tuple[str, ...] = ()
-    """What held the clock down then, by NVML's names."""
+    """Reasons of clock throttling at that time, by NVML's names."""
 
 
 class Traffic(Record):
-    """What one forward pass moves and computes, counted, and the time a named GPU would need for it.
+    """Counted traffic and operations of one forward pass, and the predicted time on a named GPU.
 
     A prediction, never a measurement: roofline of each launch plus a launch cost.
     """
@@ -187,7 +187,7 @@ class Traffic(Record):
 
 
 class KernelUse(Record):
-    """What one of the candidate's kernels took of a GPU."""
+    """GPU resources that one of the candidate's kernels used."""
 
     name: str
     time_share: float
@@ -203,7 +203,7 @@ class KernelUse(Record):
 
 
 class Provenance(Record):
-    """Which JIT functions launched and how much of the device time was theirs."""
+    """JIT functions that were launched, and their share of the device time."""
 
     launched: tuple[str, ...]
     num_launches: int
@@ -214,7 +214,7 @@ class Provenance(Record):
 
 
 class Platform(Record):
-    """What a verdict was reached with."""
+    """Software and hardware that a verdict was reached with."""
 
     python: str
     torch: str
@@ -233,7 +233,7 @@ class BaselineTiming(Record):
 
 
 class Evaluation(Record):
-    """What the judge found out about one candidate for one problem."""
+    """The judge's result for one candidate and one problem."""
 
     problem_id: str
     candidate_sha: str
@@ -269,7 +269,7 @@ class Evaluation(Record):
     platform: Platform | None = None
     seconds: float
     phases_s: dict[str, float] = Field(default_factory=dict)
-    """Where the seconds went: waiting for a turn counts to the phase that waits."""
+    """Seconds by phase; waiting for a turn counts to the phase that waits."""
 
     @model_validator(mode="after")
     def _measurements_match_the_verdict(self) -> Evaluation:
@@ -284,7 +284,7 @@ class Evaluation(Record):
 
     @property
     def correct(self) -> bool:
-        """Whether the verdict is `correct`."""
+        """True if the verdict is `correct`."""
         return self.verdict is Verdict.CORRECT
 
     @property

@@ -27,7 +27,7 @@ _PART_BYTES = 1 << 24
 
 
 class Manifest(Record):
-    """What a sealed folder holds: each file's SHA-256 and whatever its maker wants known."""
+    """Contents of a sealed folder: each file's SHA-256, and metadata of its maker."""
 
     kind: str
     files: dict[str, str]
@@ -61,17 +61,17 @@ class Store:
         return f"{self.root}/{name}" if name else self.root
 
     def exists(self, name: str = "") -> bool:
-        """Whether the file or folder is there."""
-        with self._faults_told(f"look for {self.path(name)}"):
+        """True if the file or folder exists."""
+        with self._store_errors(f"look for {self.path(name)}"):
             return bool(self._fs.exists(self._full(name)))
 
     def names(self, folder: str = "") -> list[str]:
         """Names directly under a folder, sorted, temporary ones left out."""
         full = self._full(folder)
-        with self._faults_told(f"list {self.path(folder)}"):
+        with self._store_errors(f"list {self.path(folder)}"):
             entries = self._fs.ls(full, detail=False) if self._fs.isdir(full) else []
-        found = (entry.rstrip("/").rsplit("/", 1)[-1] for entry in entries)
-        return sorted(name for name in found if not name.startswith(".tmp-"))
+        names = (entry.rstrip("/").rsplit("/", 1)[-1] for entry in entries)
+        return sorted(name for name in names if not name.startswith(".tmp-"))
 
     def write(self, name: str, data: bytes) -> str:
         """Write a file so that it is there whole or not at all; gives its SHA-256.
@@ -86,7 +86,7 @@ class Store:
         folder, _, leaf = full.rpartition("/")
         partial = f"{folder}/.tmp-{uuid.uuid4().hex[:8]}-{leaf}"
         digest = hashlib.sha256()
-        with self._faults_told(f"write {self.path(name)}"):
+        with self._store_errors(f"write {self.path(name)}"):
             try:
                 self._fs.makedirs(folder, exist_ok=True)
                 with self._fs.open(partial, "wb") as file:
@@ -104,7 +104,7 @@ class Store:
 
     def read(self, name: str, sha256: str | None = None) -> bytes:
         """The file's bytes, checked against `sha256` where one is given."""
-        with self._faults_told(f"read {self.path(name)}"):
+        with self._store_errors(f"read {self.path(name)}"):
             try:
                 with self._fs.open(self._full(name), "rb") as file:
                     data: bytes = file.read()
@@ -132,7 +132,7 @@ class Store:
         """Append one JSON line to a log and flush it to disk."""
         line = json.dumps(record, default=str).encode() + b"\n"
         full = self._full(name)
-        with self._faults_told(f"append to {self.path(name)}"):
+        with self._store_errors(f"append to {self.path(name)}"):
             self._fs.makedirs(full.rpartition("/")[0], exist_ok=True)
             if self.is_local:
                 with open(full, "ab") as file:
@@ -176,7 +176,7 @@ class Store:
         return manifest
 
     def sealed(self) -> bool:
-        """Whether this folder has its manifest."""
+        """True if this folder has its manifest."""
         return self.exists(MANIFEST)
 
     def open_sealed(self, kind: str, verify: bool = True) -> Manifest:
@@ -207,7 +207,7 @@ class Store:
         """Copy a sealed folder part by part, its manifest last; a damaged file is `Corrupt`."""
         manifest = self.read_json(MANIFEST)
         for name, sha in manifest["files"].items():
-            with self._faults_told(f"read {self.path(name)}"), self._fs.open(self._full(name), "rb") as file:
+            with self._store_errors(f"read {self.path(name)}"), self._fs.open(self._full(name), "rb") as file:
                 copied = target.write_stream(name, iter(partial(file.read, _PART_BYTES), b""))
             if copied != sha:
                 raise Corrupt(f"{self.path(name)} does not match its checksum ({sha[:12]}…)")
@@ -220,8 +220,8 @@ class Store:
             self._fs.rm(full, recursive=True)
 
     @contextlib.contextmanager
-    def _faults_told(self, doing: str) -> Iterator[None]:
-        """Faults of the storage as `StoreFault`. A remote one raises whatever its library has."""
+    def _store_errors(self, doing: str) -> Iterator[None]:
+        """Raise errors of the storage as `StoreFault`; a remote storage raises errors of its own library."""
         try:
             yield
         except NotFound:

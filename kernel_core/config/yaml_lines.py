@@ -47,8 +47,8 @@ def _search(node: Node, path: tuple[str | int, ...]) -> int | None:
         for item in items:
             if isinstance(first, int):
                 return _search(item, rest) or item.start_mark.line + 1
-            if (found := _search(item, path)) is not None:
-                return found
+            if (line := _search(item, path)) is not None:
+                return line
         return None
     for key, value in _entries(node):
         if key.value == str(first):

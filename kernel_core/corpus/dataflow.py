@@ -1,9 +1,9 @@
-"""What flows into what a module returns: the same for every order of independent statements.
+"""Data-flow hash of a module's return value, independent of the order of independent statements.
 
-`forward` is followed statement by statement: a variable stands for the expression that it was given, a layer
-for its constructor, a method for its body; numbers are erased and the operands of `+` and `*` sorted. So the
-result is blind to names, numbers, temporaries and the order of independent statements. It sees every operator
-and what it is applied to. Statements that branch or loop are taken as they stand.
+`forward` is evaluated symbolically: a variable is replaced by its expression, a layer by its constructor and
+a method by its body. Numbers are erased, and the operands of `+` and `*` are sorted. So the hash ignores
+names, numbers, temporaries and the order of independent statements. It covers every operator and its
+operands. Statements that branch or loop are hashed as they are.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Flow:
             }
 
     def of_method(self, name: str, arguments: tuple[str, ...]) -> str:
-        """What a method returns for these arguments; for its own parameters where none are given."""
+        """Hash a method's return value for `arguments`, or for its own parameters where none are given."""
         method = self._methods.get(name)
         if method is None or self._depth > _MAX_DEPTH:
             return _hash("method", name, *arguments)
@@ -98,7 +98,9 @@ class _Flow:
             and isinstance(node.func, ast.Attribute)
             and node.func.attr in self._methods
         ):
-            return self.of_method(node.func.attr, tuple(self._value(one, values) for one in node.args))
+            return self.of_method(
+                node.func.attr, tuple(self._value(argument, values) for argument in node.args)
+            )
         return self._generic(node, values)
 
     def _generic(self, node: ast.AST, values: Mapping[str, str]) -> str:

@@ -53,7 +53,7 @@ def evaluation_problems(suites: Sequence[str]) -> list[Problem]:
 
 
 def suites_version(suites: Sequence[str]) -> list[str]:
-    """What changes when `evaluation_problems` does; the generator is named by its code and not run."""
+    """Versions that change when `evaluation_problems` does; the generator's is that of its code."""
     return [
         f"{generator_revision()} {_GENERATED_PROBLEMS}"
         if suite == "generated"
@@ -88,31 +88,31 @@ class Decontaminator:
         # The generator's last: where two problems share a tree, the other suite's rules are the stricter.
         for problem in sorted(problems, key=lambda problem: problem.suite == "generated"):
             try:
-                found = fingerprint(problem.source)
+                identity = fingerprint(problem.source)
             except NotPython as error:
                 raise ConfigError(f"evaluation problem {problem.id} is not Python: {error}") from error
-            evaluated = Evaluated(problem.id, problem.suite, found)
-            self._by_reference.setdefault(found.reference_hash, evaluated)
-            self._by_structure.setdefault(found.structure_hash, evaluated)
-            self._by_dataflow[found.dataflow].append(evaluated)
-            self._by_operators[tuple(sorted(found.operators))].append(evaluated)
+            evaluated = Evaluated(problem.id, problem.suite, identity)
+            self._by_reference.setdefault(identity.reference_hash, evaluated)
+            self._by_structure.setdefault(identity.structure_hash, evaluated)
+            self._by_dataflow[identity.dataflow].append(evaluated)
+            self._by_operators[tuple(sorted(identity.operators))].append(evaluated)
 
-    def leak(self, exemplar: Exemplar, found: Fingerprint) -> tuple[str, str] | None:
+    def leak(self, exemplar: Exemplar, identity: Fingerprint) -> tuple[str, str] | None:
         """The reason and the problem that the exemplar gives away, or None."""
         if self._knows_kernelbench and exemplar.task_level is not None and exemplar.task_id is not None:
             return "evaluation task by id", f"kernelbench/level{exemplar.task_level}/{exemplar.task_id}"
-        if same := self._by_reference.get(found.reference_hash):
+        if same := self._by_reference.get(identity.reference_hash):
             return "evaluation problem", same.problem_id
         own = exemplar.source == "generator"
-        resized = self._by_structure.get(found.structure_hash)
+        resized = self._by_structure.get(identity.structure_hash)
         if resized and not (own and resized.suite == "generated"):
             return "evaluation problem at other sizes", resized.problem_id
-        for evaluated in self._by_dataflow.get(found.dataflow, ()):
+        for evaluated in self._by_dataflow.get(identity.dataflow, ()):
             if not (own and evaluated.suite == "generated"):
                 return "evaluation problem rewritten", evaluated.problem_id
-        for evaluated in self._by_operators.get(tuple(sorted(found.operators)), ()):
+        for evaluated in self._by_operators.get(tuple(sorted(identity.operators)), ()):
             if own and evaluated.suite == "generated":
                 continue
-            if jaccard(found.shingles, evaluated.fingerprint.shingles) >= PARAPHRASE:
+            if jaccard(identity.shingles, evaluated.fingerprint.shingles) >= PARAPHRASE:
                 return "evaluation problem rewritten", evaluated.problem_id
         return None

@@ -73,8 +73,8 @@ def without_near_duplicates(
 def _bucket(exemplar: Exemplar, fingerprints: dict[str, Fingerprint]) -> tuple[object, ...]:
     if exemplar.grade:
         return (exemplar.reference_hash, exemplar.grade)
-    found = fingerprints[exemplar.reference_hash]
-    operators, axes = tuple(sorted(found.operators)), tuple(sorted(found.axes))
+    identity = fingerprints[exemplar.reference_hash]
+    operators, axes = tuple(sorted(identity.operators)), tuple(sorted(identity.axes))
     return (operators, axes, exemplar.language, exemplar.claimed_correct)
 
 
@@ -126,10 +126,10 @@ def _nearly_equal(
     return None
 
 
-def _alike(one: Fingerprint, other: Fingerprint, threshold: float) -> bool:
-    if one.dataflow == other.dataflow:
+def _alike(first: Fingerprint, second: Fingerprint, threshold: float) -> bool:
+    if first.dataflow == second.dataflow:
         return True
-    return one.operators == other.operators and jaccard(one.shingles, other.shingles) >= threshold
+    return first.operators == second.operators and jaccard(first.shingles, second.shingles) >= threshold
 
 
 def _rank(exemplar: Exemplar) -> tuple[bool, float]:

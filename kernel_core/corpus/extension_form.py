@@ -50,7 +50,7 @@ def as_model_new(functional: str, code: str, name: str) -> tuple[str] | str:
         return f"the functional Model does not take {_FUNCTION} as an argument of forward"
     lines = functional.splitlines(keepends=True)
     function = functions[_FUNCTION]
-    first = min([function.lineno, *(one.lineno for one in function.decorator_list)])
+    first = min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
     assert function.end_lineno is not None
     binding = "forward" if "forward" in bindings else bindings[0]
     before = _BEFORE.format(code=_literal(code), name=name, binding=binding)
@@ -60,15 +60,18 @@ def as_model_new(functional: str, code: str, name: str) -> tuple[str] | str:
 
 def cuda_of(kernel: str) -> str:
     """The CUDA C++ in a kernel that `as_model_new` made; of any other the text itself."""
-    found = _CUDA.search(kernel)
-    return found[1] if found else kernel
+    match = _CUDA.search(kernel)
+    return match[1] if match else kernel
 
 
 def _calls_given_function(cls: ast.ClassDef) -> bool:
     for node in cls.body:
         if isinstance(node, ast.FunctionDef) and node.name == "forward":
-            defaults = [*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None)]
-            return any(isinstance(one, ast.Name) and one.id == _FUNCTION for one in defaults)
+            defaults = [
+                *node.args.defaults,
+                *(default for default in node.args.kw_defaults if default is not None),
+            ]
+            return any(isinstance(default, ast.Name) and default.id == _FUNCTION for default in defaults)
     return False
 
 

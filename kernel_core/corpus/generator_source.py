@@ -113,15 +113,15 @@ def _fastest(exemplars: Iterable[Exemplar]) -> Iterator[Exemplar]:
 
 def slips_of(exemplars: Iterable[Exemplar], rng: random.Random) -> Iterator[Exemplar]:
     """Each right kernel with a drawn slip, as context of second turns; the id begins with the right one's."""
-    for one in exemplars:
-        slip = draw_slip(one.kernel_code, rng) if one.claimed_correct else None
+    for exemplar in exemplars:
+        slip = draw_slip(exemplar.kernel_code, rng) if exemplar.claimed_correct else None
         if slip is None:
             continue
         name, text = slip
-        yield one.model_copy(
+        yield exemplar.model_copy(
             update={
-                "id": f"{one.id}/{name}",
-                "row_key": f"{one.row_key}/{name}",
+                "id": f"{exemplar.id}/{name}",
+                "row_key": f"{exemplar.row_key}/{name}",
                 "grade": f"mistake:{name}",
                 "kernel_code": text,
                 "claimed_correct": False,

@@ -30,7 +30,7 @@ SIZES = "sizes of KernelBench's problem"
 
 
 class LeakReport(Record):
-    """How many of some problems give KernelBench away, by which rule, and some of them."""
+    """Counts, by rule, of problems that leak KernelBench, with examples."""
 
     num_problems: int
     num_evaluation_problems: int
@@ -79,15 +79,15 @@ class KernelBenchLeaks:
         return self.leak(problem)
 
     def report(self, problems: Iterable[Problem]) -> LeakReport:
-        """What the rules find in some problems."""
+        """Count the leaks among `problems`."""
         reasons: Counter[str] = Counter()
         examples: list[str] = []
         num_problems = 0
         for problem in problems:
             num_problems += 1
-            if found := self.leak(problem):
-                reasons[found[0]] += 1
-                examples.append(f"{problem.id}: {found[0]} {found[1]}")
+            if leak := self.leak(problem):
+                reasons[leak[0]] += 1
+                examples.append(f"{problem.id}: {leak[0]} {leak[1]}")
         return LeakReport(
             num_problems=num_problems,
             num_evaluation_problems=len(self.problems),
@@ -109,8 +109,8 @@ def leak_rule() -> Callable[[Problem], str | None]:
 
     def leak(problem: Problem) -> str | None:
         if known is not None:
-            found = known.leak(problem)
-            return found[0] if found else None
+            match = known.leak(problem)
+            return match[0] if match else None
         return SIZES if has_evaluation_sizes(problem.constants.values()) else None
 
     return leak

@@ -55,10 +55,10 @@ def to_exemplar(values: Mapping[str, Any], layout: str, source: Source) -> tuple
     fields, notes = LAYOUTS[layout](values, source)
     _refuse_unusable(fields)
     try:
-        found = fingerprint(fields["reference_code"])
+        identity = fingerprint(fields["reference_code"])
     except NotPython as error:
         raise RowRefused("the reference is not Python", str(error)[:120]) from error
-    fields["reference_hash"] = found.reference_hash
+    fields["reference_hash"] = identity.reference_hash
     fields["kernel_hash"] = kernel_hash(fields["kernel_code"], fields["language"])
     fields["id"] = f"{fields['source']}/{fields['row_key']}"
     try:
@@ -123,7 +123,7 @@ def _sakana(values: Mapping[str, Any], source: Source) -> tuple[dict[str, Any], 
 
 
 def _own(values: Mapping[str, Any], source: Source) -> tuple[dict[str, Any], tuple[str, ...]]:
-    # What another judge verified is a claim here, and has columns of its own for that.
+    # A verdict of another judge is only a claim here, kept in the columns of claims.
     believed = {name: value for name, value in values.items() if name not in _VERIFIED}
     fields = {name: value for name, value in believed.items() if value is not None}
     if not _is_number(fields.get("claimed_speedup")):

@@ -64,9 +64,9 @@ def fastest_grades(path: Path = MEASURED) -> Mapping[str, tuple[str, ...]]:
 
 def _taught(medians: Mapping[str, _Medians], judged: Set[str]) -> tuple[str, ...]:
     """Return one family's grades; `judged` includes grades that were never correct."""
-    own = {grade: one for grade, one in medians.items() if one.own_share >= LEAST_OWN_SHARE}
+    own = {grade: figures for grade, figures in medians.items() if figures.own_share >= LEAST_OWN_SHARE}
     if not own and "tuned" not in judged:
         return tuple(grade for grade in NAMED_GRADES if grade not in judged)
     compared = own or medians
-    best = max(one.speedup for one in compared.values())
+    best = max(figures.speedup for figures in compared.values())
     return tuple(grade for grade in sorted(compared) if compared[grade].speedup >= NEAR_BEST * best)

@@ -1,4 +1,4 @@
-"""How near what is kept comes to what is evaluated, by the offline embedder's vectors."""
+"""Embedding similarity between kept exemplars and evaluation problems, by the offline embedder."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Nearness:
 
     def given_away(self) -> dict[str, str]:
         """Reference hashes that come nearer to a problem than `NEARBY`, each with the problem's id."""
-        found: dict[str, str] = {}
+        problem_ids: dict[str, str] = {}
         names = list(self.rows)
         for start in range(0, len(names), _BLOCK):
             similar = self.vectors[start : start + _BLOCK] @ self.problem_vectors.T
             best = similar.argmax(axis=1)
             for offset, problem in enumerate(best.tolist()):
                 if similar[offset, problem] >= NEARBY:
-                    found[names[start + offset]] = self.problems[problem].id
-        return found
+                    problem_ids[names[start + offset]] = self.problems[problem].id
+        return problem_ids
 
     def survivors(self, kept: Sequence[Exemplar], limit: int) -> tuple[Survivor, ...]:
         """The nearest kept row of each problem, the nearest of all first, at most `limit`."""
@@ -52,7 +52,7 @@ class Nearness:
             return ()
         similar = self.problem_vectors @ self.vectors[rows].T
         best = similar.argmax(axis=1)
-        found = [
+        survivors = [
             Survivor(
                 problem=problem.id,
                 exemplar=first[rows[at]].id,
@@ -60,7 +60,7 @@ class Nearness:
             )
             for index, (problem, at) in enumerate(zip(self.problems, best.tolist(), strict=True))
         ]
-        return tuple(sorted(found, key=lambda survivor: -survivor.similarity)[:limit])
+        return tuple(sorted(survivors, key=lambda survivor: -survivor.similarity)[:limit])
 
 
 def nearness(

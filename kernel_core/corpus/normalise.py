@@ -1,4 +1,4 @@
-"""What a reference computes, independent of how its author named things: canonical tokens, as hashes.
+"""Hashes of a reference's canonical tokens, independent of the names its author chose.
 
 Two modules get the same `reference_hash` when they differ only in names, comments, docstrings,
 annotations, import style and where a size constant is written. `structure_hash` also ignores every
@@ -37,7 +37,7 @@ class NotPython(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What a reference computes, as hashes and as the words other modules compare by."""
+    """A reference's computation, as hashes and as the tokens that other modules compare."""
 
     reference_hash: str
     """Equal for modules that differ only in names, comments and spelling."""
@@ -50,7 +50,7 @@ class Fingerprint:
     axes: tuple[str, ...]
     """The dimensions that the operators work along."""
     inputs: tuple[str, ...]
-    """How each input is made and its number of dimensions: `randn2`."""
+    """Each input's constructor and number of dimensions: `randn2`."""
     shingles: npt.NDArray[np.uint32]
     """Hashes of runs of tokens, names and numbers erased: stable when statements change places."""
 

@@ -1,4 +1,4 @@
-"""Which operators a reference applies, in order of evaluation, however they are spelt.
+"""Operators that a reference applies, in order of evaluation, under canonical names.
 
 `nn.ReLU()(x)`, `F.relu(x)`, `torch.relu(x)` and `x.relu_()` are all `relu`; `a @ b` is `matmul`, a product
 with a number is `scale`, `table[index]` is `gather`, `x[:, None]` is `newaxis`, a use of a parameter of the
@@ -52,12 +52,12 @@ def operators_of(tree: ast.Module) -> tuple[str, ...]:
     """The operators of a canonical tree, inner before outer, in the order the functions are written."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     layers = _layers(function for function in functions if function.name == "__init__")
-    found: list[str] = []
+    operators: list[str] = []
     for function in functions:
         if function.name not in _INPUT_MAKERS:
             for statement in function.body:
-                found.extend(_evaluated(statement, layers))
-    return tuple(found)
+                operators.extend(_evaluated(statement, layers))
+    return tuple(operators)
 
 
 def axes_of(tree: ast.Module) -> tuple[str, ...]:
@@ -65,16 +65,16 @@ def axes_of(tree: ast.Module) -> tuple[str, ...]:
 
     `softmax(x, 1)` and `softmax(x, dim=0)` are different computations that differ in a number only.
     """
-    found: list[str] = []
+    axes: list[str] = []
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
-            # What a constructor or an input is given without a name is a size.
+            # A positional argument of a constructor or an input maker is a size.
             nameless = function.name not in _INPUT_MAKERS
             for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
                 named = [keyword.value for keyword in call.keywords if keyword.arg in _AXIS_KEYWORDS]
                 given = (*call.args, *named) if nameless else named
-                found.extend(axis for value in given for axis in _axes(value))
-    return tuple(found)
+                axes.extend(axis for value in given for axis in _axes(value))
+    return tuple(axes)
 
 
 def _axes(value: ast.expr) -> Iterator[str]:
@@ -88,7 +88,7 @@ def _axes(value: ast.expr) -> Iterator[str]:
 
 
 def inputs_of(tree: ast.Module) -> tuple[str, ...]:
-    """How each value of `get_inputs` is made and its number of dimensions, where the return says so."""
+    """Constructor and number of dimensions of each input, where the return of `get_inputs` shows them."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "get_inputs" and node.body:
             returned = node.body[-1]

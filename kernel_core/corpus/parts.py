@@ -27,8 +27,8 @@ _PROGRESS_EVERY = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One source's usable rows, and what became of the others."""
+class SourceRows:
+    """Usable rows of one source, with the report and reasons of the dropped ones."""
 
     exemplars: list[Exemplar]
     report: SourceReport
@@ -42,7 +42,7 @@ def read_part(
     registry: Registry,
     progress: Progress,
     open_judges: OpenJudges | None = None,
-) -> Part:
+) -> SourceRows:
     """One source's usable rows, read now or taken from the part that an earlier run sealed."""
     identity = {
         "versions": [INGEST_VERSION, NORMALISER_VERSION, table.SCHEMA_VERSION],
@@ -63,7 +63,7 @@ def read_part(
     where = part.path(_ROWS)
     exemplars = table.to_exemplars(table.read_table(part.read(_ROWS), where), where)
     dropped = tuple(Dropped.model_validate(entry) for entry in manifest.meta["dropped"])
-    return Part(exemplars, SourceReport.model_validate(manifest.meta["report"]), dropped)
+    return SourceRows(exemplars, SourceReport.model_validate(manifest.meta["report"]), dropped)
 
 
 _Read = Iterator[tuple[int, Exemplar | RowRefused, tuple[str, ...]]]

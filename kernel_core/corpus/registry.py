@@ -1,4 +1,4 @@
-"""Which sources there are and at which revision each is read: `data/sources.toml`, names and file paths."""
+"""Registry of corpus sources and their revisions: `data/sources.toml`, names and file paths."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Source(Record):
     repository: str = ""
     """A repository of the hub, or the path of a file or folder."""
     suite: Literal["generated", "modules", "graphs"] = "generated"
-    """Which problems a generator draws."""
+    """Suite of problems that a generator draws."""
     files: str | None = None
-    """Which of the repository's files, where it holds the same rows more than once."""
+    """Pattern of the files to read, for a repository that holds the same rows more than once."""
     splits: tuple[str, ...] = ()
     layout: str = ""
     """The layout of the published columns; empty for a file, which shows its layout by its columns."""
@@ -73,16 +73,16 @@ def read_registry(path: Path = SOURCES_FILE) -> Registry:
         raise ConfigError(f"{path}: every source is a table of settings: {error}") from error
 
 
-def find_source(wanted: str, registry: Registry) -> Source:
+def find_source(spec: str, registry: Registry) -> Source:
     """The source behind `NAME`, `NAME@REVISION`, `problems:FOLDER` or the path of a Parquet or JSONL file.
 
     A file's revision is its SHA-256. Raises `NotFound` for anything else, naming the nearest known source.
     """
-    if wanted.startswith(_PROBLEMS):
-        return _problems_source(Path(wanted.removeprefix(_PROBLEMS)))
-    if wanted.endswith(_FILE_SUFFIXES):
-        return _file_source(Path(wanted))
-    name, _, revision = wanted.partition("@")
+    if spec.startswith(_PROBLEMS):
+        return _problems_source(Path(spec.removeprefix(_PROBLEMS)))
+    if spec.endswith(_FILE_SUFFIXES):
+        return _file_source(Path(spec))
+    name, _, revision = spec.partition("@")
     if name not in registry.sources:
         near = difflib.get_close_matches(name, registry.sources, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
@@ -92,8 +92,8 @@ def find_source(wanted: str, registry: Registry) -> Source:
         )
     source = registry.sources[name]
     if source.kind == "file":
-        found = _file_source(Path(source.repository))
-        return source.model_copy(update={"revision": found.revision})
+        file_source = _file_source(Path(source.repository))
+        return source.model_copy(update={"revision": file_source.revision})
     return source.model_copy(update={"revision": revision}) if revision else source
 
 
@@ -115,7 +115,7 @@ def pinned(source: Source, resolved: Mapping[str, str]) -> Source:
 
 
 def is_moving(source: Source) -> bool:
-    """Whether the revision names a branch or tag, which may mean another commit tomorrow."""
+    """True if the revision is a branch or tag, so that it may later resolve to another commit."""
     return source.kind == "hub" and bool(source.revision) and not _COMMIT.fullmatch(source.revision)
 
 

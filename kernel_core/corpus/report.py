@@ -1,4 +1,4 @@
-"""What an ingest took, what it left out and why: for a table, and to check a snapshot by."""
+"""Report of an ingest: rows kept, and rows dropped with the reason, for tables and snapshot checks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SourceReport(Record):
     rows_in: int
     rows_out: int = 0
     notes: dict[str, int] = Field(default_factory=dict)
-    """What was changed or not believed in rows that were kept, with counts."""
+    """Corrections and distrusted claims in rows that were kept, with counts."""
 
 
 class Survivor(Record):

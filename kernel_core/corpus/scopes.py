@@ -1,4 +1,4 @@
-"""What a module's syntax tree binds where: the name analysis behind `canonical`."""
+"""Scope analysis of a module's syntax tree, used by `canonical`."""
 
 from __future__ import annotations
 
@@ -89,31 +89,31 @@ def single_literals(tree: ast.Module, nodes: Sequence[ast.AST]) -> dict[str, ast
 
 def own_attributes(nodes: Sequence[ast.AST]) -> frozenset[str]:
     """Attributes and methods that a module's classes define on `self`."""
-    found: set[str] = set()
+    names: set[str] = set()
     for cls in (node for node in nodes if isinstance(node, ast.ClassDef)):
-        found.update(bindings(cls.body))
+        names.update(bindings(cls.body))
         for method in (node for node in cls.body if isinstance(node, _Function)):
-            found.update(_attributes_set_by(method))
-    return frozenset(name for name in found if name not in MEANINGFUL and not _is_dunder(name))
+            names.update(_attributes_set_by(method))
+    return frozenset(name for name in names if name not in MEANINGFUL and not _is_dunder(name))
 
 
 def parameters_by_callee(nodes: Sequence[ast.AST]) -> dict[str, list[str]]:
     """Parameter names of each function, class and method of a module, without the receiver."""
-    found: dict[str, list[str]] = {}
+    parameters: dict[str, list[str]] = {}
     methods: set[ast.AST] = set()
     for cls in (node for node in nodes if isinstance(node, ast.ClassDef)):
         for method in (node for node in cls.body if isinstance(node, _Function)):
             methods.add(method)
             name = cls.name if method.name == "__init__" else method.name
-            found.setdefault(name, [argument.arg for argument in arguments_of(method.args)[1:]])
+            parameters.setdefault(name, [argument.arg for argument in arguments_of(method.args)[1:]])
     for node in nodes:
         if isinstance(node, _Function) and node not in methods:
-            found.setdefault(node.name, [argument.arg for argument in arguments_of(node.args)])
-    return found
+            parameters.setdefault(node.name, [argument.arg for argument in arguments_of(node.args)])
+    return parameters
 
 
 def is_main_guard(node: ast.stmt) -> bool:
-    """Whether a statement is `if __name__ == …`."""
+    """True if a statement is `if __name__ == …`."""
     return isinstance(node, ast.If) and any(
         isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test)
     )

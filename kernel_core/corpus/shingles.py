@@ -91,7 +91,7 @@ def shingles_of(tokens: Sequence[str]) -> Shingles:
     return np.unique(runs)
 
 
-def jaccard(one: Shingles, other: Shingles) -> float:
+def jaccard(first: Shingles, second: Shingles) -> float:
     """Shared shingles over all shingles, in [0, 1]."""
-    shared = len(np.intersect1d(one, other, assume_unique=True))
-    return shared / max(1, len(one) + len(other) - shared)
+    shared = len(np.intersect1d(first, second, assume_unique=True))
+    return shared / max(1, len(first) + len(second) - shared)

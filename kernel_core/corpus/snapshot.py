@@ -107,14 +107,14 @@ def load_snapshot(store: Store) -> list[Exemplar]:
     return table.to_exemplars(table.read_table(store.read(name), where), where)
 
 
-def seal_verified(store: Store, exemplars: Sequence[Exemplar], found: dict[str, Any]) -> Manifest:
-    """Seal a snapshot again with its rows as they were judged; `found` goes into the manifest.
+def seal_verified(store: Store, exemplars: Sequence[Exemplar], summary: dict[str, Any]) -> Manifest:
+    """Seal a snapshot again with its rows as they were judged; `summary` goes into the manifest.
 
     The rows go into a file of their own first, so that the snapshot is whole at every moment.
     """
     manifest = store.open_sealed("snapshot")
     files = manifest.files | {_VERIFIED: store.write(_VERIFIED, table.to_parquet(exemplars))}
-    return store.seal("snapshot", files, manifest.meta | {"verified": found})
+    return store.seal("snapshot", files, manifest.meta | {"verified": summary})
 
 
 def load_report(store: Store) -> Report:
@@ -129,11 +129,11 @@ def _sources(config: IngestConfig, store: Store, registry: Registry) -> list[Sou
         raise CallerError(f"no sources are named; known: {', '.join(registry.sources)}, or paths of files")
     resolved = store.read_json(_REVISIONS) if store.exists(_REVISIONS) else {}
     sources: list[Source] = []
-    for wanted in dict.fromkeys(config.sources):
-        found = find_source(wanted, registry)
-        source = pinned(found, resolved)
-        if is_moving(found):
-            resolved[f"{found.repository}@{found.revision}"] = source.revision
+    for spec in dict.fromkeys(config.sources):
+        unpinned = find_source(spec, registry)
+        source = pinned(unpinned, resolved)
+        if is_moving(unpinned):
+            resolved[f"{unpinned.repository}@{unpinned.revision}"] = source.revision
             store.write_json(_REVISIONS, resolved)
         if source.kind == "generator":
             source = source.model_copy(update={"revision": generator_revision()})
@@ -145,14 +145,14 @@ def _sources(config: IngestConfig, store: Store, registry: Registry) -> list[Sou
 
 @dataclass(frozen=True)
 class _Rules:
-    """What an exemplar must not give away: the suites that are named, and KernelBench where it is known."""
+    """Problems that no exemplar may leak: the named suites, and KernelBench where it is available."""
 
     suites: Decontaminator
     kernelbench: KernelBenchLeaks | None
 
-    def leak(self, exemplar: Exemplar, found: Fingerprint) -> tuple[str, str] | None:
+    def leak(self, exemplar: Exemplar, identity: Fingerprint) -> tuple[str, str] | None:
         """The reason and the problem, or None."""
-        leak = self.suites.leak(exemplar, found)
+        leak = self.suites.leak(exemplar, identity)
         if leak is None and self.kernelbench is not None:
             leak = self.kernelbench.leak_of_source(exemplar.reference_code)
         return leak
@@ -188,9 +188,9 @@ def _cleaned(
     fingerprints: dict[str, Fingerprint] = {}
     clean: list[Exemplar] = []
     for position, exemplar in enumerate(exemplars):
-        found = fingerprints.get(exemplar.reference_hash) or fingerprint(exemplar.reference_code)
-        fingerprints[exemplar.reference_hash] = found
-        if leak := rules.leak(exemplar, found):
+        identity = fingerprints.get(exemplar.reference_hash) or fingerprint(exemplar.reference_code)
+        fingerprints[exemplar.reference_hash] = identity
+        if leak := rules.leak(exemplar, identity):
             reason, problem_id = leak
             drops.add(exemplar.source, "decontaminate", reason, f"{exemplar.row_key} = {problem_id}")
         else:

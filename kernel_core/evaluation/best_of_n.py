@@ -131,9 +131,9 @@ def best_of_n(
     kind: SpeedKind = "measured" if config.gym.device == "cuda" else "predicted"
     names = [f"selected/{digest[:12]}-{index:05d}.json" for index in range(len(problems))]
 
-    def choose(one: Batch) -> str:
-        chosen = select(problems[one.start], held.groups[one.start], gym, kind, config.seed)
-        store.write(names[one.start], chosen.model_dump_json(indent=2).encode() + b"\n")
+    def choose(batch: Batch) -> str:
+        chosen = select(problems[batch.start], held.groups[batch.start], gym, kind, config.seed)
+        store.write(names[batch.start], chosen.model_dump_json(indent=2).encode() + b"\n")
         progress("winners", done=sum(map(store.exists, names)), total=len(names))
         return chosen.in_words(kind)
 

@@ -67,7 +67,7 @@ class Change(Record):
 
 
 class Comparison(Record):
-    """What changed between two scorecards, and for which problems."""
+    """Changes between two scorecards, with the problems that were gained and lost."""
 
     before_version: str
     after_version: str

@@ -33,7 +33,7 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 class Diagnosis(Record):
-    """What became of all answers of an evaluation or a best-of-N."""
+    """Summary of the verdicts on all answers of an evaluation or a best-of-N."""
 
     answers: int
     verdicts: tuple[tuple[str, int], ...]
@@ -46,7 +46,7 @@ class Diagnosis(Record):
     """Commonest first lines of feedback to answers that are not correct. Lines that differ in numbers alone
     are counted together and shown as the first of them."""
     next_step: str
-    """What to do about it; empty where most answers are judged on their merit."""
+    """Advice to the user; empty where most answers are judged on their merit."""
 
     def rows(self) -> list[dict[str, Any]]:
         """Rows of names and values, for a table."""

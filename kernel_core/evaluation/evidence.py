@@ -44,8 +44,8 @@ class Shown(Record):
         return f"{self.problem_id}: {self.verdict}{speedup}"
 
     @property
-    def told(self) -> str:
-        """What the judge found, in lines."""
+    def report_text(self) -> str:
+        """The judge's profile, findings and feedback, one a line."""
         return "\n".join(filter(None, [self.profile, *self.findings, self.feedback]))
 
 
@@ -64,11 +64,11 @@ def extremes(store: Store) -> tuple[list[Shown], list[Shown]]:
 def _one_a_problem(store: Store, is_wanted: Callable[[Shown, Shown], bool]) -> list[Shown]:
     # Not `read_table`: for a single file too, that imports all of pyarrow.dataset and with it pandas.
     table = pq.ParquetFile(io.BytesIO(store.read("evaluations.parquet"))).read(columns=_COLUMNS)
-    found: dict[str, Shown] = {}
+    by_problem: dict[str, Shown] = {}
     for shown in map(_shown, table.to_pylist()):
-        if shown.problem_id not in found or is_wanted(shown, found[shown.problem_id]):
-            found[shown.problem_id] = shown
-    return list(found.values())
+        if shown.problem_id not in by_problem or is_wanted(shown, by_problem[shown.problem_id]):
+            by_problem[shown.problem_id] = shown
+    return list(by_problem.values())
 
 
 def _shown(row: dict[str, Any]) -> Shown:

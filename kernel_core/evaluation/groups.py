@@ -30,7 +30,7 @@ ENOUGH = 0.5
 """A pass@k stands in the table where at least this share of a group's problems has k answers."""
 
 
-class Judged(NamedTuple):
+class JudgedAnswer(NamedTuple):
     """One answer and its verdict."""
 
     problem: str
@@ -41,7 +41,7 @@ class Judged(NamedTuple):
     """Without a verdict the answer stays in every denominator, as not correct, and is counted."""
 
 
-Metric = Callable[[Sequence[Judged]], float | None]
+Metric = Callable[[Sequence[JudgedAnswer]], float | None]
 """A share of one problem's answers; None where they are too few."""
 
 
@@ -60,13 +60,13 @@ def group_of(problem_id: str) -> str:
     return suite
 
 
-def read_answers(rows: Iterable[Mapping[str, Any]], own_share: float = 0.0) -> list[Judged]:
+def read_answers(rows: Iterable[Mapping[str, Any]], own_share: float = 0.0) -> list[JudgedAnswer]:
     """Return the answers of rows with `problem`, `verdict` and `speedup`.
 
     A correct answer counts from a share of `own_share` of own work on.
     """
     return [
-        Judged(
+        JudgedAnswer(
             row["problem"],
             correct=row["verdict"] == "correct"
             and (not own_share or (row.get("own_share") or 0.0) >= own_share),
@@ -77,10 +77,10 @@ def read_answers(rows: Iterable[Mapping[str, Any]], own_share: float = 0.0) -> l
     ]
 
 
-def answers_of(card: Scorecard) -> list[Judged]:
+def answers_of(card: Scorecard) -> list[JudgedAnswer]:
     """Return the last turn of each conversation of a scorecard."""
     return [
-        Judged(problem.problem_id, turns[-1].correct, turns[-1].speedup(card.headline))
+        JudgedAnswer(problem.problem_id, turns[-1].correct, turns[-1].speedup(card.headline))
         for problem in card.problems
         for turns in problem.samples
         if turns
@@ -92,21 +92,25 @@ def metrics(k: Sequence[int] = K, *, timed: bool) -> dict[str, Metric]:
 
     Without an answer that was `timed`, fast_p is not known.
     """
-    found: dict[str, Metric] = {"pass@1": lambda answers: _mean(one.correct for one in answers)}
+    by_name: dict[str, Metric] = {"pass@1": lambda answers: _mean(answer.correct for answer in answers)}
     for threshold in THRESHOLDS:
-        found[f"fast_{threshold:g}"] = _faster(threshold) if timed else lambda answers: None
+        by_name[f"fast_{threshold:g}"] = _faster(threshold) if timed else lambda answers: None
     for number in k:
-        found[f"pass@{number}"] = _pass_at(number)
-    return found
+        by_name[f"pass@{number}"] = _pass_at(number)
+    return by_name
 
 
 def _faster(threshold: float) -> Metric:
-    return lambda answers: _mean(one.correct and (one.speedup or 0.0) > threshold for one in answers)
+    return lambda answers: _mean(answer.correct and (answer.speedup or 0.0) > threshold for answer in answers)
 
 
 def _pass_at(k: int) -> Metric:
-    def value(answers: Sequence[Judged]) -> float | None:
-        return pass_at_k(len(answers), sum(one.correct for one in answers), k) if len(answers) >= k else None
+    def value(answers: Sequence[JudgedAnswer]) -> float | None:
+        return (
+            pass_at_k(len(answers), sum(answer.correct for answer in answers), k)
+            if len(answers) >= k
+            else None
+        )
 
     return value
 
@@ -116,9 +120,9 @@ def _mean(holds: Iterable[bool]) -> float:
     return sum(values) / len(values)
 
 
-def figure_rows(arms: Mapping[str, Sequence[Judged]], k: Sequence[int] = K) -> list[Row]:
+def figure_rows(arms: Mapping[str, Sequence[JudgedAnswer]], k: Sequence[int] = K) -> list[Row]:
     """A row a group and arm: problems, answers, and each figure in per cent with its 95 % interval."""
-    found = []
+    rows = []
     for group in _groups(arms):
         for arm, answers in arms.items():
             problems = _by_problem(answers, group)
@@ -126,17 +130,17 @@ def figure_rows(arms: Mapping[str, Sequence[Judged]], k: Sequence[int] = K) -> l
                 continue
             row: Row = {"group": group, "arm": arm, "problems": len(problems)}
             row["answers"] = sum(map(len, problems.values()))
-            row["not judged"] = sum(not one.judged for part in problems.values() for one in part)
+            row["not judged"] = sum(not answer.judged for part in problems.values() for answer in part)
             for name, metric in metrics(k, timed=_is_timed(problems)).items():
-                values = [value for one in problems.values() if (value := metric(one)) is not None]
+                values = [value for part in problems.values() if (value := metric(part)) is not None]
                 enough = values and len(values) >= ENOUGH * len(problems)
                 row[name] = in_per_cent(share(values)) if enough else ""
-            found.append(row)
-    return found
+            rows.append(row)
+    return rows
 
 
 def difference_rows(
-    arms: Mapping[str, Sequence[Judged]], against: Mapping[str, str], k: Sequence[int] = K
+    arms: Mapping[str, Sequence[JudgedAnswer]], against: Mapping[str, str], k: Sequence[int] = K
 ) -> list[Row]:
     """A row a group and pair of arms: the mean difference over problems that both have, with its interval.
 
@@ -157,7 +161,9 @@ def difference_rows(
         for label, pairs in compared.items():
             sides = [(_by_problem(arms[other], group), _by_problem(arms[arm], group)) for arm, other in pairs]
             common = [
-                problem for problem in sides[0][0] if all(problem in one for side in sides for one in side)
+                problem
+                for problem in sides[0][0]
+                if all(problem in answered for side in sides for answered in side)
             ]
             if common:
                 rows.append({"group": group, "arm": label, **_differences(sides, common, k)})
@@ -165,7 +171,7 @@ def difference_rows(
 
 
 def _differences(
-    sides: Sequence[tuple[Mapping[str, Sequence[Judged]], Mapping[str, Sequence[Judged]]]],
+    sides: Sequence[tuple[Mapping[str, Sequence[JudgedAnswer]], Mapping[str, Sequence[JudgedAnswer]]]],
     common: Sequence[str],
     k: Sequence[int],
 ) -> Row:
@@ -191,13 +197,13 @@ def pairs_of(arms: Iterable[str], baseline: str = "") -> dict[str, str]:
     """
     names = list(arms)
     base = baseline or _name(names[0])
-    found = {}
+    pairs = {}
     for arm in names:
         same_seed = f"{base}{arm.removeprefix(_name(arm))}"
         other = same_seed if same_seed in names else base
         if other in names and other != arm:
-            found[arm] = other
-    return found
+            pairs[arm] = other
+    return pairs
 
 
 def _name(arm: str) -> str:
@@ -205,20 +211,20 @@ def _name(arm: str) -> str:
     return name if name and seed.isdigit() else arm
 
 
-def _groups(arms: Mapping[str, Sequence[Judged]]) -> list[str]:
+def _groups(arms: Mapping[str, Sequence[JudgedAnswer]]) -> list[str]:
     """Groups that any arm has: ours, then the suites of evaluation and folders."""
-    present = {group_of(one.problem) for answers in arms.values() for one in answers}
+    present = {group_of(answer.problem) for answers in arms.values() for answer in answers}
     ordered = [group for group in (SEEN, UNSEEN) if group in present]
     return [*ordered, *sorted(present - set(ordered))]
 
 
-def _is_timed(problems: Mapping[str, Sequence[Judged]]) -> bool:
-    return any(one.speedup is not None for answers in problems.values() for one in answers)
+def _is_timed(problems: Mapping[str, Sequence[JudgedAnswer]]) -> bool:
+    return any(answer.speedup is not None for answers in problems.values() for answer in answers)
 
 
-def _by_problem(answers: Sequence[Judged], group: str) -> dict[str, list[Judged]]:
-    found: dict[str, list[Judged]] = defaultdict(list)
-    for one in answers:
-        if group_of(one.problem) == group:
-            found[one.problem].append(one)
-    return dict(found)
+def _by_problem(answers: Sequence[JudgedAnswer], group: str) -> dict[str, list[JudgedAnswer]]:
+    grouped: dict[str, list[JudgedAnswer]] = defaultdict(list)
+    for answer in answers:
+        if group_of(answer.problem) == group:
+            grouped[answer.problem].append(answer)
+    return dict(grouped)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from kernel_core.config import Arm
 from kernel_core.errors import ConfigError, NotFound
-from kernel_core.evaluation.groups import Judged, difference_rows, figure_rows, pairs_of, read_answers
+from kernel_core.evaluation.groups import JudgedAnswer, difference_rows, figure_rows, pairs_of, read_answers
 from kernel_core.evaluation.kinds import baseline_rows, kind_rows, without_empty_columns
 from kernel_core.evaluation.metrics import ProblemOutcomes, Scorecard, outcome_of, outcomes_in
 from kernel_core.evaluation.tables import parquet
@@ -83,7 +83,7 @@ def figure_tables(
     return {title: without_empty_columns(lines) for title, lines in tables.items() if lines}
 
 
-def arms_of(rows: Sequence[Mapping[str, Any]], own_share: float = 0.0) -> dict[str, list[Judged]]:
+def arms_of(rows: Sequence[Mapping[str, Any]], own_share: float = 0.0) -> dict[str, list[JudgedAnswer]]:
     """Return the answers of each arm, `RUN` or `RUN-SEED` where a run has several seeds."""
     seeds: dict[str, set[Any]] = {}
     for row in rows:

@@ -17,7 +17,7 @@ from pydantic import Field
 from kernel_core.dialogue.turns import TrajectoryGroup
 from kernel_core.errors import NotFound
 from kernel_core.evaluation.statistics import Estimate, geometric_mean, pass_at_k, share
-from kernel_core.evaluation.work import Work, work_of
+from kernel_core.evaluation.work import WorkCounts, work_of
 from kernel_core.records import (
     BASELINES,
     NOT_EXERCISED,
@@ -38,17 +38,17 @@ View = Literal["last", "best"]
 
 
 def in_words(kind: SpeedKind, gpu: str) -> str:
-    """What stands beside speed-ups that a person reads; `gpu` is the one that predictions are for."""
+    """Label of a speed-up: `measured`, or predicted for the named GPU."""
     return kind if kind == "measured" else f"predicted for {gpu}"
 
 
 def is_of_speed(metric: str) -> bool:
-    """Whether a figure of a training step stands on speed-ups."""
+    """True if a metric of a training step is derived from speed-ups."""
     return metric.rpartition("/")[2] in ("fast_1", "fast_1_rate", "speedup_geometric_mean")
 
 
 class Outcome(Record):
-    """What the judge said about one turn."""
+    """The judge's result for one turn."""
 
     turn: int
     verdict: Verdict
@@ -141,7 +141,7 @@ class Score(Record):
     pass_at_k: dict[int, Estimate]
     speeds: tuple[SpeedScore, ...]
     """The headline kind first, then the other kind and other baselines where anything has them."""
-    work: Work
+    work: WorkCounts
 
     @property
     def headline(self) -> SpeedScore:
@@ -150,7 +150,7 @@ class Score(Record):
 
 
 class Conditions(Record):
-    """What a scorecard was made with: figures are comparable under equal conditions only."""
+    """Conditions of a scorecard; figures are comparable only under equal conditions."""
 
     policy_version: str
     gym_version: str
@@ -253,7 +253,7 @@ def outcomes_of(problem: Problem, group: TrajectoryGroup) -> ProblemOutcomes:
 
 
 def last_turn(turns: Sequence[Outcome], kind: SpeedKind) -> Outcome:
-    """What the conversation ended with, whatever came before."""
+    """Return the last turn, whatever the earlier ones are."""
     return turns[-1]
 
 
@@ -312,7 +312,7 @@ def make_scorecard(
     Raises `NotFound` where no problem was judged.
     """
     if not problems:
-        reasons = "; ".join(f"{one.problem_id}: {one.reason}" for one in not_judged[:3])
+        reasons = "; ".join(f"{entry.problem_id}: {entry.reason}" for entry in not_judged[:3])
         raise NotFound(f"none of {len(not_judged)} problems can be judged here: {reasons}")
     headline: SpeedKind = "measured" if conditions.device == "cuda" else "predicted"
     other: SpeedKind = "predicted" if headline == "measured" else "measured"

@@ -25,7 +25,7 @@ from kernel_core.runs.run_folder import Run
 from kernel_core.store import Store
 
 NIGHT = "%Y-%m-%dT%H%M"
-"""How a night is named: when it was scheduled, to the minute, in UTC."""
+"""Format of a night's name: its scheduled time in UTC, to the minute."""
 
 MOST_NIGHTS = 90
 """In a trend."""
@@ -65,7 +65,7 @@ class Night(Record):
 
 
 def folder_of(watched: str, night: str, checkpoint: str) -> str:
-    """Where the scorecard of a night lies; `checkpoint` is the name of its folder."""
+    """Folder of a night's scorecard; `checkpoint` is the name of the checkpoint's folder."""
     return f"{watched}--{night}--{checkpoint}"
 
 
@@ -83,13 +83,13 @@ def checkpoint_of(nightly: Run, watched: str, night: str) -> str:
 def finished_nights(nightly: Run, watched: str) -> list[Night]:
     """The newest finished nights of a watched run, at most `MOST_NIGHTS`, oldest first."""
     pattern = re.compile(rf"{re.escape(watched)}--(\d{{4}}-\d\d-\d\dT\d{{4}})--(.+)")
-    named = [found for name in nightly.store.names() if (found := pattern.fullmatch(name))]
+    named = [match for name in nightly.store.names() if (match := pattern.fullmatch(name))]
     nights = []
-    for found in named[-MOST_NIGHTS:]:  # names sort as times do
-        folder = nightly.store.child(found[0])
+    for match in named[-MOST_NIGHTS:]:  # names sort as times do
+        folder = nightly.store.child(match[0])
         if folder.sealed():
             card = load_scorecard(folder)
-            nights.append(Night(name=found[1], checkpoint=found[2], folder=found[0], card=card))
+            nights.append(Night(name=match[1], checkpoint=match[2], folder=match[0], card=card))
     return nights
 
 
@@ -108,7 +108,7 @@ def regressions(change: Comparison) -> tuple[str, ...]:
 
 
 def watched_figures(change: Comparison) -> list[Change]:
-    """What nights and the gate look at: the shares of last turns that are correct, and also faster."""
+    """Figures that nights and the gate compare: shares of last turns that are correct, and also faster."""
     watched = ("correct_rate", f"fast_1 ({change.headline})")
     return [figure for figure in change.changes if figure.view == "last" and figure.metric in watched]
 
@@ -154,7 +154,7 @@ def trend_rows(nights: Sequence[Night]) -> list[dict[str, Any]]:
 
 
 def missed_before(nights: Sequence[Night]) -> list[int]:
-    """How many nights are missing before each, going by the usual time between two."""
+    """Number of nights missing before each, estimated from the usual interval."""
     gaps_s = [(b.at - a.at).total_seconds() for a, b in itertools.pairwise(nights)]
     usual_s = statistics.median_low(gaps_s) if gaps_s else 0.0
     return [0, *(max(0, round(gap / usual_s) - 1) if usual_s > 0 else 0 for gap in gaps_s)][: len(nights)]

@@ -19,7 +19,7 @@ from kernel_core.store import Store
 
 
 class Decision(Record):
-    """What the gate said of a candidate, and why."""
+    """The gate's decision on a candidate, with the reason."""
 
     passes: bool
     reason: str
@@ -34,10 +34,12 @@ def decide(change: Comparison) -> Decision:
     if worse := regressions(change):
         return Decision(passes=False, reason=f"clearly worse: {'; '.join(worse)}")
     figures = watched_figures(change)
-    better = [one for one in figures if one.clear and one.change is not None and one.change.value > 0]
+    better = [
+        figure for figure in figures if figure.clear and figure.change is not None and figure.change.value > 0
+    ]
     words = "clearly better" if better else "not clearly better"
-    told = "; ".join(one.in_a_sentence() for one in better or figures)
-    return Decision(passes=bool(better), reason=f"{words}: {told}")
+    details = "; ".join(figure.in_a_sentence() for figure in better or figures)
+    return Decision(passes=bool(better), reason=f"{words}: {details}")
 
 
 def promoted_policy(name: Run) -> PolicyConfig | None:

@@ -138,7 +138,7 @@ def evaluate_answers(
         each=each,
     )
     conditions = _conditions(config, kept.policies, gym, left_out)
-    unanswered = tuple(one.id for one in problems if one not in answered)
+    unanswered = tuple(problem.id for problem in problems if problem not in answered)
     conditions = conditions.model_copy(update={"answers": str(config.answers), "unanswered": unanswered})
     return _sealed(config, conditions, answered, held, digest, store)
 
@@ -154,7 +154,7 @@ def _conditions(
         baseline=config.gym.baseline,
         tolerance=config.gym.tolerance,
         versions=_versions(),
-        taken_out=tuple(f"{one.place}: {one.reason}" for one in gym.taken_out),
+        taken_out=tuple(f"{entry.place}: {entry.reason}" for entry in gym.taken_out),
         left_out=left_out,
     )
 

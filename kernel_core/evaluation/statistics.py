@@ -171,12 +171,14 @@ def _interval(value: float, *clusterings: Floats) -> tuple[float | None, float |
     Each clustering has one influence on `value` a cluster; a clustering of one cluster is left out.
     """
     used = [influences for influences in clusterings if influences.size > 1]
-    variances = [float((one**2).sum()) * one.size / (one.size - 1) for one in used]
+    variances = [
+        float((influences**2).sum()) * influences.size / (influences.size - 1) for influences in used
+    ]
     total = sum(variances)
     if total < _NO_SPREAD:
         return None, None
     parts = zip(variances, used, strict=True)
-    degrees = total**2 / sum(variance**2 / (one.size - 1) for variance, one in parts)
+    degrees = total**2 / sum(variance**2 / (influences.size - 1) for variance, influences in parts)
     half = student_quantile(max(1, math.floor(degrees + 1e-9))) * math.sqrt(total)
     return value - half, value + half
 
@@ -225,7 +227,7 @@ def _swap_test(before: Floats, after: Floats, statistic: Callable[[Floats, Float
 
 @lru_cache(maxsize=32)
 def _swaps(number: int) -> Floats:
-    """Which problems are swapped, `[swaps, number]` of 0 and 1; none is in the first."""
+    """Indicators of swapped problems, `[swaps, number]` of 0 and 1; the first row swaps none."""
     if number <= _ALL_SWAPS_UP_TO:
         return (np.arange(1 << number)[:, None] >> np.arange(number) & 1).astype(np.float64)
     swaps = np.random.default_rng(0).integers(0, 2, (_NUM_SWAPS, number)).astype(np.float64)

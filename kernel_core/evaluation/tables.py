@@ -152,14 +152,14 @@ def headline_rows(card: Scorecard) -> list[Row]:
         row("correct_rate", last.correct_rate, best.correct_rate),
         *(row(f"pass@{k}", last.pass_at_k[k], best.pass_at_k[k]) for k in card.k),
     ]
-    for one, other in zip(last.speeds, best.speeds, strict=True):
-        kind = _kind_in_words(one, card)
+    for last_speed, best_speed in zip(last.speeds, best.speeds, strict=True):
+        kind = _kind_in_words(last_speed, card)
         rows += [
             row(f"fast_{point.threshold:g} ({kind})", point.share, other_point.share)
-            for point, other_point in zip(one.fast_p, other.fast_p, strict=True)
+            for point, other_point in zip(last_speed.fast_p, best_speed.fast_p, strict=True)
         ]
         name = f"geometric-mean speed-up ({kind})"
-        rows.append(row(name, one.geometric_mean, other.geometric_mean))
+        rows.append(row(name, last_speed.geometric_mean, best_speed.geometric_mean))
     return rows
 
 
@@ -188,7 +188,7 @@ def work_rows(card: Scorecard) -> list[Row]:
         for name, count in work.precisions.items()
     ]
     if work.own_share is not None:
-        shares = " / ".join(f"{100 * one:.0f} %" for one in work.own_share)
+        shares = " / ".join(f"{100 * share:.0f} %" for share in work.own_share)
         rows.append({"what": "share of the time in own kernels, quartiles", "value": shares})
         name = f"fused tails: under {100 * FUSED_TAIL_BELOW:.0f} % in own kernels"
         rows.append({"what": name, "value": f"{work.fused_tails} {correct}"})
@@ -198,7 +198,8 @@ def work_rows(card: Scorecard) -> list[Row]:
         name = "loops or grids that turn more at the problem's own sizes"
         rows.append({"what": name, "value": f"{work.not_exercised} {correct}"})
     rows += [
-        {"what": f"not a problem here: {one.problem_id}", "value": one.reason} for one in card.not_judged
+        {"what": f"not a problem here: {entry.problem_id}", "value": entry.reason}
+        for entry in card.not_judged
     ]
     if card.conditions.unanswered:
         names = ", ".join(card.conditions.unanswered)

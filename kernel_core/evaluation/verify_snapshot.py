@@ -26,7 +26,7 @@ _NEEDS_GPU = ("inductor_triton", "cuda_cpp")
 
 
 class Verified(Record):
-    """What a verification came to."""
+    """Result of a verification."""
 
     judged: int
     """Rows that were judged."""
@@ -40,7 +40,7 @@ class Verified(Record):
 def verify_snapshot(
     config: VerifyConfig, snapshot: Store, work: Store, gym: Gym, progress: Progress = silent
 ) -> Verified:
-    """Judge what of a sealed snapshot can be judged and seal it again with what was found.
+    """Judge the rows of a sealed snapshot that can be judged, and seal it again with their verdicts.
 
     Raises `NotFound` without a snapshot, `CallerError` when none of its rows can be judged, and
     `GymUnavailable` as the gym does.
@@ -70,11 +70,11 @@ def verify_snapshot(
             known[keys[at]] = _line(keys[at], due[at][0], outcome)
             work.append_line(_LOG, known[keys[at]])
         progress("verify", len(due) - len(missing) + start + len(portion), len(due))
-    found = {row.id: known[key] for (row, _), key in zip(due, keys, strict=True) if key in known}
-    judged = [_with_verdict(row, found.get(row.id), conditions) for row in rows]
+    line_by_id = {row.id: known[key] for (row, _), key in zip(due, keys, strict=True) if key in known}
+    judged = [_with_verdict(row, line_by_id.get(row.id), conditions) for row in rows]
     report = Verified(
-        judged=len(found),
-        verdicts=dict(Counter(str(line["verdict"]) for line in found.values())),
+        judged=len(line_by_id),
+        verdicts=dict(Counter(str(line["verdict"]) for line in line_by_id.values())),
         not_judged={reason: count for reason, count in passed_over.items() if count},
         believed_and_wrong=sum(
             bool(row.claimed_correct) and row.verified not in (None, Verdict.CORRECT) for row in judged

@@ -46,7 +46,7 @@ class Rejudged(Record):
 
 
 class Selected(Record):
-    """What became of one problem."""
+    """Result of the selection for one problem."""
 
     problem_id: str
     family: str

@@ -19,7 +19,7 @@ FUSED_TAIL_BELOW = 0.5
 of the work, such as a convolution or a product before it."""
 
 
-class Work(Record):
+class WorkCounts(Record):
     """Counts of the answers of a view by precision, tolerance and share of own work."""
 
     num_answers: int
@@ -39,7 +39,7 @@ class Work(Record):
     """Correct answers whose loops or grids turned less than at the problems' own sizes."""
 
 
-def work_of(outcomes: Sequence[Outcome]) -> Work:
+def work_of(outcomes: Sequence[Outcome]) -> WorkCounts:
     """Count the answers of a view."""
     correct = [outcome for outcome in outcomes if outcome.correct]
     passed = Counter(
@@ -51,7 +51,7 @@ def work_of(outcomes: Sequence[Outcome]) -> Work:
     precisions = Counter(outcome.product_precision or "none known" for outcome in correct)
     shares = [outcome.own_share for outcome in correct if outcome.own_share is not None]
     low, middle, high = np.quantile(shares, (0.25, 0.5, 0.75)).tolist() if shares else (0.0, 0.0, 0.0)
-    return Work(
+    return WorkCounts(
         num_answers=len(outcomes),
         num_correct=len(correct),
         tolerances={name: passed[name] for name in TOLERANCES} if passed else {},

@@ -17,27 +17,27 @@ from kernel_core.records import Candidate, Problem, Record
 from kernel_core.store import Store
 
 
-class Written(Record):
+class AuthoredCandidate(Record):
     """A candidate and its author."""
 
     author: str
     candidate: Candidate
 
 
-Author = Callable[[Problem], Sequence[Written]]
+Author = Callable[[Problem], Sequence[AuthoredCandidate]]
 
 
 _ATTENTION = frozenset({"scaled_dot_product_attention"})
 """Stays with the library: the generator writes all scores to memory, as no fused attention does."""
 
 
-def generator(problem: Problem) -> list[Written]:
+def generator(problem: Problem) -> list[AuthoredCandidate]:
     """Return the generator's kernels: with the library's products, and with products of their own.
 
     Own products have the precision that torch is set to, so that outputs keep theirs.
     """
     precision = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
-    written: list[Written] = []
+    written: list[AuthoredCandidate] = []
     for library, name in ((PRODUCTS, "generator, library products"), (_ATTENTION, "generator")):
         try:
             text = answer(problem, precision, library=library)
@@ -45,7 +45,7 @@ def generator(problem: Problem) -> list[Written]:
             continue
         candidate = Candidate.from_source(text.source, text.thinking)
         if all(candidate.sha256 != earlier.candidate.sha256 for earlier in written):
-            written.append(Written(author=name, candidate=candidate))
+            written.append(AuthoredCandidate(author=name, candidate=candidate))
     return written
 
 
@@ -58,9 +58,9 @@ def winners_of(folder: Store) -> Author:
         if selected.winner is not None
     }
 
-    def winners(problem: Problem) -> list[Written]:
+    def winners(problem: Problem) -> list[AuthoredCandidate]:
         candidate = by_name.get(problem.name)
         author = f"best of {selection.n}, {selection.policy_version}"
-        return [Written(author=author, candidate=candidate)] if candidate is not None else []
+        return [AuthoredCandidate(author=author, candidate=candidate)] if candidate is not None else []
 
     return winners

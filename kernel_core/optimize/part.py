@@ -46,7 +46,7 @@ class Part(Record):
     """Upper bound at one place, by the profile."""
 
 
-class Call(NamedTuple):
+class RecordedCall(NamedTuple):
     """Arguments and result of a submodule in the example call."""
 
     args: tuple[Any, ...]
@@ -54,13 +54,13 @@ class Call(NamedTuple):
     result: Any
 
 
-def recorded_calls(target: Target, paths: Sequence[str]) -> dict[str, list[Call]]:
+def recorded_calls(target: Target, paths: Sequence[str]) -> dict[str, list[RecordedCall]]:
     """Return the calls of each submodule while the target's example call runs once."""
-    calls: dict[str, list[Call]] = {path: [] for path in paths}
+    calls: dict[str, list[RecordedCall]] = {path: [] for path in paths}
 
     def record(path: str) -> Any:
         def hook(_: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
-            calls[path].append(Call(args, kwargs, result))
+            calls[path].append(RecordedCall(args, kwargs, result))
 
         return hook
 

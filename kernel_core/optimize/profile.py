@@ -143,7 +143,7 @@ def _row(
     path: str,
     kind: str,
     operations: Sequence[_Operation],
-    recorder: _Recorder,
+    recorder: _OperationRecorder,
     gpu: str,
     measured_ms: float | None,
     is_region: bool = False,
@@ -207,7 +207,7 @@ def _regions(operations: Sequence[_Operation]) -> list[list[_Operation]]:
     return list(groups.values())
 
 
-class _Recorder(LightDispatchMode):
+class _OperationRecorder(LightDispatchMode):
     """Records each launch of eager mode with its data flow; storages stand for tensors, so views are free."""
 
     def __init__(self) -> None:
@@ -250,9 +250,9 @@ class _Recorder(LightDispatchMode):
         return tuple(dict.fromkeys(numbers))
 
 
-def _count(target: Target) -> _Recorder:
+def _count(target: Target) -> _OperationRecorder:
     """Record one call on fake tensors: no data, no memory, and the shapes of the real call."""
-    recorder = _Recorder()
+    recorder = _OperationRecorder()
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, torch.no_grad():
 
         def as_fake(leaf: Any) -> Any:

@@ -9,7 +9,7 @@ from kernel_core.dialogue.turns import Completion, Trajectory, TrajectoryGroup, 
 from kernel_core.evaluation.metrics import SpeedKind
 from kernel_core.evaluation.winners import Selected, select
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
-from kernel_core.optimize.authors import Author, Written
+from kernel_core.optimize.authors import Author, AuthoredCandidate
 from kernel_core.optimize.part import Contract, Part
 from kernel_core.records import Candidate, Evaluation, NotJudged, Record
 
@@ -44,7 +44,7 @@ class Confirmed(Record):
 
 def search(part: Part, authors: Sequence[Author], gym: Gym, kind: SpeedKind, seed: int) -> Confirmed:
     """Judge every author's candidates for a part and confirm the best; equal candidates are judged once."""
-    written: dict[str, Written] = {}
+    written: dict[str, AuthoredCandidate] = {}
     for author in authors:
         for entry in author(part.problem):
             written.setdefault(entry.candidate.sha256, entry)
@@ -112,7 +112,7 @@ def _lost_sizes(
 
 
 def _group(
-    part: Part, written: Sequence[Written], outcomes: Sequence[Evaluation | NotJudged]
+    part: Part, written: Sequence[AuthoredCandidate], outcomes: Sequence[Evaluation | NotJudged]
 ) -> TrajectoryGroup:
     """Return the judged candidates as the group of conversations that confirmation takes."""
     problem, reasons = part.problem.id, [out.reason for out in outcomes if isinstance(out, NotJudged)]

@@ -22,7 +22,7 @@ from kernel_core.errors import first_line
 from kernel_core.generator.sizes import Size
 from kernel_core.harvest.problem_text import tail_of
 from kernel_core.optimize.dispatch import template_of
-from kernel_core.optimize.part import Call, Contract
+from kernel_core.optimize.part import Contract, RecordedCall
 from kernel_core.optimize.sizes import LEAST_SIZE, Sizes, whole_numbers
 from kernel_core.optimize.tape import Tape, Unwritable
 
@@ -31,13 +31,13 @@ MOST_OPERATIONS = 200
 _CLOSE = {torch.float32: 1e-4, torch.float64: 1e-6}
 
 
-def write_part(module: nn.Module, calls: Sequence[Call]) -> tuple[str, Contract]:
+def write_part(module: nn.Module, calls: Sequence[RecordedCall]) -> tuple[str, Contract]:
     """Return a submodule's call as a problem's text, with its contract. Raises Unwritable."""
     if len(calls) != 1:
         raise Unwritable(f"the example call runs it {len(calls)} times")
     result = calls[0].result
     try:
-        writer = _Writer(module, *calls[0])
+        writer = _ProblemWriter(module, *calls[0])
         text = writer.text()
         _compare(text, writer, module, result)
         return text, writer.contract
@@ -47,7 +47,7 @@ def write_part(module: nn.Module, calls: Sequence[Call]) -> tuple[str, Contract]
         raise Unwritable(f"{type(error).__name__}: {first_line(error)}"[:200]) from error
 
 
-class _Writer:
+class _ProblemWriter:
     """Text of one problem."""
 
     def __init__(self, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
@@ -234,7 +234,7 @@ def _argument_names(module: nn.Module, args: Any, kwargs: Any) -> dict[int, str]
     return names
 
 
-def _compare(text: str, writer: _Writer, module: nn.Module, result: Any) -> None:
+def _compare(text: str, writer: _ProblemWriter, module: nn.Module, result: Any) -> None:
     """Raise Unwritable unless the text gives the submodule's outputs on the recorded inputs."""
     written = types.ModuleType("problem")
     exec(compile(text, "<problem>", "exec"), written.__dict__)

@@ -25,7 +25,7 @@ def size_tuple(constants: Iterable[Constant]) -> tuple[int, ...]:
 
 
 def size_digest(sizes: tuple[int, ...]) -> str:
-    """What the file holds of a tuple."""
+    """Digest of a size tuple, as the file holds it."""
     return hashlib.blake2b(",".join(map(str, sizes)).encode(), digest_size=8).hexdigest()
 
 
@@ -36,7 +36,7 @@ def size_digests(problems: Iterable[Problem]) -> list[str]:
 
 
 def has_evaluation_sizes(constants: Iterable[Constant]) -> bool:
-    """Whether a problem of KernelBench has the same sizes."""
+    """True if a KernelBench problem has the same sizes."""
     sizes = size_tuple(constants)
     return bool(sizes) and size_digest(sizes) in _known()
 

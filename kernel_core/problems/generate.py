@@ -84,9 +84,11 @@ def _key(program: Program) -> str:
     names += [name for size in program.sizes for name in (size.name, size.name.lower())]
     number = {name: f"@{position}" for position, name in enumerate(dict.fromkeys(names))}
     lines = [*program.opening.torch, *(line for step in program.steps for line in step.torch)]
-    shapes = [f"{one.name}({', '.join(one.dims)}){one.parameter:d}" for one in program.arguments]
+    shapes = [
+        f"{argument.name}({', '.join(argument.dims)}){argument.parameter:d}" for argument in program.arguments
+    ]
     return re.sub(
-        r"\b[A-Za-z_]\w*\b", lambda found: number.get(found[0], found[0]), "\n".join(shapes + lines)
+        r"\b[A-Za-z_]\w*\b", lambda match: number.get(match[0], match[0]), "\n".join(shapes + lines)
     )
 
 

@@ -14,7 +14,7 @@ class GradedKernel(Record):
 
     grade: Grade
     fault: str = ""
-    """What is wrong with a mistake."""
+    """Fault of a mistaken kernel."""
     source: str
     thinking: str
 

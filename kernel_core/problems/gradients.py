@@ -10,8 +10,10 @@ _COMMENT = re.compile(r"^#\s*backward:\s*(.*\S)\s*$", re.MULTILINE)
 
 
 def wanted_gradients(source: str) -> tuple[str, ...]:
-    """What a problem's gradients are of: `inputs` for all, `parameters`, or inputs by their names in
-    `forward`. Empty where a problem asks for none."""
+    """Targets of a problem's gradients: `inputs` for all, `parameters`, or names of inputs of `forward`.
+
+    Empty where a problem asks for none.
+    """
     return tuple(word.strip() for line in _COMMENT.findall(source) for word in line.split(","))
 
 

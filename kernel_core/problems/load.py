@@ -33,7 +33,7 @@ KERNELBENCH_DATASET = "ScalingIntelligence/KernelBench"
 KERNELBENCH_LEVELS = (1, 2, 3, 4)
 _SNAPSHOT = "snapshot:"
 _HALVINGS = {"half": 1, "quarter": 2}
-"""How often `problems.sizes` halves the largest size."""
+"""Number of times that `problems.sizes` halves the largest size."""
 _DOJO_FOLDER = DATA / "problems"
 _SPLITS: tuple[Split, ...] = ("train", "validation", "held_out")
 
@@ -111,12 +111,12 @@ def shares_of(config: ProblemsConfig) -> list[ProblemsConfig]:
     if config.families:
         raise ConfigError("problems.families narrows one suite; leave it out beside problems.mix")
     total = config.limit or WITHOUT_LIMIT
-    weights = [one.weight for one in config.mix]
+    weights = [part.weight for part in config.mix]
     ends = [round(total * sum(weights[: index + 1]) / sum(weights)) for index in range(len(weights))]
     counts = [end - start for start, end in itertools.pairwise((0, *ends))]
     return [
-        config.model_copy(update={"suite": one.suite, "mix": (), "limit": count})
-        for one, count in zip(config.mix, counts, strict=True)
+        config.model_copy(update={"suite": part.suite, "mix": (), "limit": count})
+        for part, count in zip(config.mix, counts, strict=True)
         if count
     ]
 

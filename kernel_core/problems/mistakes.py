@@ -35,14 +35,14 @@ def draw_mistakes(program: Program, rng: random.Random, count: int) -> list[Mist
     makers = [*rng.sample(_MEANING, len(_MEANING)), *rng.sample(_TEXT, len(_TEXT))]
     half = len(_MEANING)
     order = [makers[position] for position in _interleaved(half, len(makers))]
-    found: dict[str, Mistake] = {}
+    by_fault: dict[str, Mistake] = {}
     for make in order:
         mistake = make(program, rng)
         if mistake is not None:
-            found.setdefault(mistake.fault, mistake)
-        if len(found) == count:
+            by_fault.setdefault(mistake.fault, mistake)
+        if len(by_fault) == count:
             break
-    return list(found.values())
+    return list(by_fault.values())
 
 
 def _interleaved(half: int, total: int) -> list[int]:

@@ -25,7 +25,7 @@ class UnaryOp:
     constants: tuple[float, float] | None = None
     """Range the constant is drawn from."""
     word: str = ""
-    """How a plan names it, over `{c}`; the operation's name unless given."""
+    """Its text in a plan, with `{c}` for the constant; by default the operation's name."""
     rival: str = ""
     """The operation that a mistaken kernel has in its place."""
 

@@ -39,7 +39,7 @@ class Argument:
 
     @property
     def in_forward(self) -> str:
-        """How `forward` names it."""
+        """Its expression in `forward`."""
         return f"self.{self.name}" if self.parameter else self.name
 
     def drawn(self, dims: tuple[str, ...]) -> str:
@@ -82,7 +82,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Opening:
-    """How the first tile comes about, in PyTorch and in the kernel."""
+    """Construction of the first tile, in PyTorch and in the kernel."""
 
     kind: str
     word: str
@@ -114,7 +114,7 @@ class Program:
 
     @property
     def padded(self) -> bool:
-        """Whether a row's tile has padding lanes on a GPU too (on a CPU it always has)."""
+        """True if a row's tile has padding lanes on a GPU too (on a CPU it always has)."""
         length = self.frame.row_length
         return bool(length & (length - 1))
 
@@ -151,7 +151,7 @@ class _ProbeArguments(dict[str, Array]):
 
 
 def worth_computing(program: Program) -> bool:
-    """Whether every step changes its input, nothing overflows, and the result is not one constant."""
+    """True if every step changes its input, nothing overflows, and the result is not one constant."""
     tiles = [_lanes(tile) for tile in probed(program)]
     for before, after, step in zip(tiles, tiles[1:], program.steps, strict=False):
         if not np.all(np.abs(after) < LARGEST_VALUE):
@@ -163,7 +163,7 @@ def worth_computing(program: Program) -> bool:
 
 
 def differs(right: Program, wrong: Program) -> bool:
-    """Whether the results differ enough that no tolerance lets the wrong one pass."""
+    """True if the results differ enough that no tolerance lets the wrong one pass."""
     return bool(_visibly_differ(_lanes(probed(right)[-1]), _lanes(probed(wrong)[-1])))
 
 

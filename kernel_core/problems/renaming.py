@@ -86,22 +86,24 @@ def under_other_names(made: Generated, rng: random.Random) -> Generated:
 def _texts(sources: Iterable[str]) -> Iterator[str]:
     """Comments and docstrings."""
     for source in sources:
-        yield from (found["text"] for found in _CODE.finditer(source) if found["text"])
+        yield from (match["text"] for match in _CODE.finditer(source) if match["text"])
 
 
 def _quoted(sources: Iterable[str]) -> set[str]:
     """Words in lower case that a string consists of: some are options of torch."""
-    found = {one["quoted"][1:-1] for source in sources for one in _CODE.finditer(source) if one["quoted"]}
-    return {text for text in found if not text.isupper()}
+    texts = {
+        match["quoted"][1:-1] for source in sources for match in _CODE.finditer(source) if match["quoted"]
+    }
+    return {text for text in texts if not text.isupper()}
 
 
 def _bare_words(prose: Iterable[str]) -> Iterator[str]:
     """Words that may be an identifier or plain English."""
     for text in prose:
-        yield from (found[found.lastindex or 0] for found in _MENTIONED_A.finditer(text))
-        for found in _PROSE.findall(text):
-            if re.fullmatch(_WORD, found) and not _is_unmistakable(found) and found not in ("a", "A"):
-                yield found
+        yield from (match[match.lastindex or 0] for match in _MENTIONED_A.finditer(text))
+        for word in _PROSE.findall(text):
+            if re.fullmatch(_WORD, word) and not _is_unmistakable(word) and word not in ("a", "A"):
+                yield word
 
 
 def _is_unmistakable(word: str) -> bool:
@@ -113,8 +115,8 @@ def _is_unmistakable(word: str) -> bool:
 def _in_prose(text: str, names: Mapping[str, str]) -> str:
     """The text with the names where they stand in backticks, in front of a description, or are no English."""
 
-    def other(found: re.Match[str]) -> str:
-        words = found[0]
+    def other(match: re.Match[str]) -> str:
+        words = match[0]
         if words[0] in "` ":
             return re.sub(_WORD, lambda word: names.get(word[0], word[0]), words)
         return names.get(words, words) if _is_unmistakable(words) else words
@@ -123,15 +125,15 @@ def _in_prose(text: str, names: Mapping[str, str]) -> str:
 
 
 def _renamed(source: str, names: Mapping[str, str], roles: Roles) -> str:
-    def other(found: re.Match[str]) -> str:
-        if found["text"]:
-            return _in_prose(found["text"], names)
-        if found["quoted"]:
-            inner = found["quoted"][1:-1]
-            return found["quoted"].replace(inner, names[inner]) if inner in names else found[0]
-        name = found["name"]
-        if found["own"]:
-            return found["own"] + (names.get(name, name) if name in roles.held else name)
+    def other(match: re.Match[str]) -> str:
+        if match["text"]:
+            return _in_prose(match["text"], names)
+        if match["quoted"]:
+            inner = match["quoted"][1:-1]
+            return match["quoted"].replace(inner, names[inner]) if inner in names else match[0]
+        name = match["name"]
+        if match["own"]:
+            return match["own"] + (names.get(name, name) if name in roles.held else name)
         return names.get(name, name)
 
     return _CODE.sub(other, source)
@@ -162,11 +164,11 @@ def _draw_names(
     for name in (*roles.locals, *roles.kernels):
         if name in kept or name in names:
             continue
-        found = re.fullmatch(r"BLOCK(?:_SIZE)?((?:_[A-Z]+)?)", name)
+        match = re.fullmatch(r"BLOCK(?:_SIZE)?((?:_[A-Z]+)?)", name)
         if name in LOCALS:
             give((name,), ((rng.choice(LOCALS[name]),) for _ in range(_TRIES)))
-        elif found and block:
-            give((name,), [(block.format(found[1]),)])
+        elif match and block:
+            give((name,), [(block.format(match[1]),)])
         elif kernel and re.fullmatch(r"[^_]\w*_kernel", name):
             give((name,), [(kernel.format(name.removesuffix("_kernel")),)])
     return names
@@ -192,13 +194,13 @@ def _word(words: Sequence[str], rng: random.Random) -> str:
 
 def _spelled(group: Sequence[str], word: str, pointer: str) -> list[str]:
     """The word in the form of each old name: a pointer, several pointers, capitals, or as it is."""
-    found: list[str] = []
+    spellings: list[str] = []
     for name in group:
         base = word
         if name.endswith(("_ptr", "_ptrs")):
             base = pointer.format(word, capital=word.capitalize(), upper=word.upper())
             base += "s" * name.endswith("s")
-        elif name.isupper() and (len(name) > 1 or word in found):
+        elif name.isupper() and (len(name) > 1 or word in spellings):
             base = word.capitalize() if len(name) == 1 and len(word) > 2 else word.upper()
-        found.append(base)
-    return found
+        spellings.append(base)
+    return spellings

@@ -88,7 +88,7 @@ def lazy_source(program: Program) -> str | None:
 
 
 def launches_of_naive(program: Program) -> int:
-    """How many launches `naive_source` makes."""
+    """Number of launches in `naive_source`."""
     steps = len(program.steps) if program.reduced_at is None else program.reduced_at + 1
     return steps + bool(program.opening.torch)
 
@@ -125,7 +125,7 @@ def _module(
 
 
 def kernel_imports(forward: Sequence[str]) -> str:
-    """What a module needs that has a kernel beside these lines of PyTorch."""
+    """Imports of a module that has a kernel beside these lines of PyTorch."""
     return _imports(forward, "triton", "triton.language as tl")
 
 
@@ -149,8 +149,8 @@ def _constructor(program: Program) -> str:
         return ""
     names = {size: size.lower() for size in _constructor_sizes(program)}
     lines = [
-        f"        self.{one.name} = nn.Parameter({one.drawn(tuple(names[dim] for dim in one.dims))})"
-        for one in parameters
+        f"        self.{weight.name} = nn.Parameter({weight.drawn(tuple(names[dim] for dim in weight.dims))})"
+        for weight in parameters
     ]
     head = f"    def __init__(self, {', '.join(names.values())}):\n        super().__init__()\n"
     return head + "\n".join(lines) + "\n\n"

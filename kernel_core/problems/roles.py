@@ -1,4 +1,4 @@
-"""What the identifiers of a problem's texts are, read off their syntax trees."""
+"""Roles of the identifiers in a problem's texts, read from their syntax trees."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LAYER = re.compile(r"(?:torch\.)?nn\.(?!Parameter\b)")
 
 @dataclass
 class Roles:
-    """What the identifiers of a problem's texts are; in order, so that draws are repeatable."""
+    """Roles of the identifiers in a problem's texts; ordered, so that draws are repeatable."""
 
     values: dict[str, None] = field(default_factory=dict)
     """Inputs, held numbers and parameters, named lines, loaded values, pointers."""
@@ -55,8 +55,8 @@ def roles_of(sources: Sequence[str]) -> Roles:
 
 
 def _read_class(node: ast.ClassDef, roles: Roles) -> None:
-    for function in (one for one in node.body if isinstance(one, ast.FunctionDef)):
-        arguments = [one.arg for one in function.args.args[1:]]
+    for function in (statement for statement in node.body if isinstance(statement, ast.FunctionDef)):
+        arguments = [argument.arg for argument in function.args.args[1:]]
         if function.name == "__init__":
             held = dict.fromkeys(_held(function))
             roles.held.update(held)
@@ -84,15 +84,17 @@ def _assigned(function: ast.FunctionDef) -> Iterator[str]:
 
 
 def _is_jit(function: ast.FunctionDef) -> bool:
-    return any(ast.unparse(one) == "triton.jit" for one in function.decorator_list)
+    return any(ast.unparse(decorator) == "triton.jit" for decorator in function.decorator_list)
 
 
 def _read_kernel(function: ast.FunctionDef, roles: Roles) -> None:
     roles.kernels[function.name] = None
-    roles.values.update({one.arg: None for one in function.args.args if one.arg.endswith("_ptr")})
+    roles.values.update(
+        {argument.arg: None for argument in function.args.args if argument.arg.endswith("_ptr")}
+    )
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            if any(_access(one) == "load" for one in ast.walk(node.value)):
+            if any(_access(part) == "load" for part in ast.walk(node.value)):
                 roles.values[node.targets[0].id] = None
         elif isinstance(node, ast.Call) and (access := _access(node)):
             place = node.args[0]

@@ -22,9 +22,9 @@ def draw_slip(source: str, rng: random.Random) -> tuple[str, str] | None:
     `source` must be valid Python with Triton functions and a class `ModelNew`.
     """
     for name in rng.sample(list(SLIPS), len(SLIPS)):
-        found = SLIPS[name](source, rng)
-        if found is not None and found != source:
-            return name, found
+        broken = SLIPS[name](source, rng)
+        if broken is not None and broken != source:
+            return name, broken
     return None
 
 
@@ -38,7 +38,7 @@ def _missing_parameter(source: str, rng: random.Random) -> str | None:
     for function in tree.body:
         if not isinstance(function, ast.FunctionDef) or not function.decorator_list:
             continue
-        calls = [one for one in launches if ast.unparse(one.func.value) == function.name]  # type: ignore[attr-defined]
+        calls = [launch for launch in launches if ast.unparse(launch.func.value) == function.name]  # type: ignore[attr-defined]
         for place, parameter in enumerate(function.args.args):
             if parameter.annotation is None and calls and all(len(call.args) > place for call in calls):
                 options.append((parameter, [call.args[place] for call in calls]))
@@ -72,7 +72,11 @@ def _without(source: str, nodes: list[ast.expr | ast.arg]) -> str:
 def _unknown_name(source: str, rng: random.Random) -> str | None:
     """A value has another name where it is made than where it is used."""
     tree = ast.parse(source)
-    kernels = [one for one in tree.body if isinstance(one, ast.FunctionDef) and one.decorator_list]
+    kernels = [
+        statement
+        for statement in tree.body
+        if isinstance(statement, ast.FunctionDef) and statement.decorator_list
+    ]
     options = []
     for kernel in kernels:
         made = [
@@ -80,10 +84,10 @@ def _unknown_name(source: str, rng: random.Random) -> str | None:
             for statement in ast.walk(kernel)
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
         ]
-        names = [one.id for one in made]
+        names = [variable.id for variable in made]
         mentioned = [node for node in ast.walk(kernel) if isinstance(node, ast.Name)]
         read = {node.id for node in mentioned if isinstance(node.ctx, ast.Load)}
-        options += [one for one in made if names.count(one.id) == 1 and one.id in read]
+        options += [variable for variable in made if names.count(variable.id) == 1 and variable.id in read]
     if not options:
         return None
     target = rng.choice(options)
@@ -136,12 +140,12 @@ def _lost_axes(source: str, rng: random.Random) -> str | None:
 
 def _layer_for_number(source: str, rng: random.Random) -> str | None:
     """A launch is given a layer where it needs the layer's number."""
-    found = re.findall(
+    uses = re.findall(
         r"self\.\w+\.(?:negative_slope|alpha|beta|eps|min_val|max_val|num_groups|weight)\b", source
     )
-    if not found:
+    if not uses:
         return None
-    text = rng.choice(found)
+    text = rng.choice(uses)
     return source.replace(text, text.rpartition(".")[0], 1)
 
 

@@ -17,14 +17,14 @@ from kernel_core.problems.syntax import syntax_tree
 from kernel_core.records import Constant, Precision, Problem, sha256_text
 
 _NO_INIT_INPUTS = "\n\ndef get_init_inputs():\n    return []\n"
-"""What a problem without `get_init_inputs` gets: its `Model` is constructed without arguments."""
+"""Default `get_init_inputs`: `Model` is constructed without arguments."""
 _MAKERS = ("get_inputs", "get_init_inputs")
 _LEAST_NUMBER = 16
 """The least number in `get_inputs` or `get_init_inputs` that is taken for a size: others count dimensions."""
 _DIRECTIVE = re.compile(r"#\s*(cpu|family|tags|precision):\s*(.*\S)\s*$")
 _LARGEST_CONSTANT = 1 << 63
 _SMALLEST_HALF = 64
-"""What a size without a CPU size is halved down to at most: smaller ones count groups, windows or layers."""
+"""Lower limit of the halving of a size without a CPU size: smaller ones count groups, windows or layers."""
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -49,7 +49,7 @@ class _Assignment:
     last_line: int
     last_byte: int
     head: str = ""
-    """What stands before another value."""
+    """Text to insert before a new value."""
 
 
 def parse_problem(
@@ -75,9 +75,9 @@ def parse_problem(
     if not any(isinstance(node, ast.FunctionDef) and node.name == "get_init_inputs" for node in tree.body):
         source = source.rstrip("\n") + _NO_INIT_INPUTS
         tree = _checked_tree(source, id)
-    constants = {found.name: found.value for found in _assignments(tree)}
+    constants = {assignment.name: assignment.value for assignment in _assignments(tree)}
     if re.search(r"[\[.][^=,]*=", directives.get("cpu", "")):
-        constants |= {found.name: found.value for found in _members(tree)}
+        constants |= {assignment.name: assignment.value for assignment in _members(tree)}
     leaf = name or id.rpartition("/")[2]
     return Problem(
         id=id,
@@ -103,12 +103,16 @@ def resize(problem: Problem, constants: Mapping[str, Constant]) -> Problem:
         _check_size(problem, name, value)
     lines = problem.source.encode().split(b"\n")
     tree = syntax_tree(problem.source)
-    changed = [found for found in (*_assignments(tree), *_members(tree)) if found.name in constants]
-    for found in sorted(changed, key=lambda found: (found.first_line, found.first_byte), reverse=True):
-        head = lines[found.first_line - 1][: found.first_byte]
-        tail = lines[found.last_line - 1][found.last_byte :]
-        text = (found.head + repr(constants[found.name])).encode()
-        lines[found.first_line - 1 : found.last_line] = [head + text + tail]
+    changed = [
+        assignment for assignment in (*_assignments(tree), *_members(tree)) if assignment.name in constants
+    ]
+    for assignment in sorted(
+        changed, key=lambda assignment: (assignment.first_line, assignment.first_byte), reverse=True
+    ):
+        head = lines[assignment.first_line - 1][: assignment.first_byte]
+        tail = lines[assignment.last_line - 1][assignment.last_byte :]
+        text = (assignment.head + repr(constants[assignment.name])).encode()
+        lines[assignment.first_line - 1 : assignment.last_line] = [head + text + tail]
     source = b"\n".join(lines).decode()
     return problem.model_copy(
         update={
@@ -125,7 +129,7 @@ def with_members(problem: Problem) -> Problem:
     `shape = (8, 3)` gives `shape[0]` and `shape[1]`, `def get_inputs(batch=64)` gives `get_inputs.batch`, and
     `torch.rand(64, 32)` in `get_inputs` gives `get_inputs[0]` and `get_inputs[1]`.
     """
-    members = {found.name: found.value for found in _members(syntax_tree(problem.source))}
+    members = {assignment.name: assignment.value for assignment in _members(syntax_tree(problem.source))}
     return problem.model_copy(update={"constants": {**problem.constants, **members}})
 
 
@@ -204,8 +208,8 @@ def _split_directives(source: str) -> tuple[dict[str, str], str]:
     directives: dict[str, str] = {}
     kept: list[str] = []
     for line in source.splitlines(keepends=True):
-        if found := _DIRECTIVE.match(line):
-            directives[found[1]] = found[2]
+        if match := _DIRECTIVE.match(line):
+            directives[match[1]] = match[2]
         else:
             kept.append(line)
     text = "".join(kept)
@@ -288,7 +292,7 @@ def _numbers_in(function: ast.FunctionDef) -> Iterator[_Assignment]:
         for node in ast.walk(statement)
         if isinstance(node, ast.Constant) and type(node.value) is int and node.value >= _LEAST_NUMBER
     ]
-    for position, (_, _, number, node) in enumerate(sorted(numbers, key=lambda found: found[:2])):
+    for position, (_, _, number, node) in enumerate(sorted(numbers, key=lambda entry: entry[:2])):
         yield _assigned(f"{function.name}[{position}]", number, node)
 
 

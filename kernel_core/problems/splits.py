@@ -1,4 +1,4 @@
-"""Which split a problem belongs to: a pure function of its family and its operations.
+"""Assign a problem to its split, as a pure function of its family and its operations.
 
 A reserved family is held out as a whole. Within the other families, pairs of neighbouring operations
 are hashed: some pairs belong to `held_out` and some to `validation`, and `train` has neither. Names,

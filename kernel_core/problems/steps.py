@@ -30,9 +30,9 @@ class Step:
     """A step on the variable that the problem calls `v` (already substituted in every line)."""
 
     kind: str
-    """What reserved pairs of the splits are made of: the operation without its constants."""
+    """The operation without its constants; the splits reserve pairs of these."""
     word: str
-    """How a plan names it: the operation with its constants."""
+    """Its text in a plan: the operation with its constants."""
     torch: tuple[str, ...]
     tile: tuple[str, ...]
     value: Callable[[Array, Mapping[str, Array]], Array]
@@ -40,4 +40,4 @@ class Step:
     rivals: tuple[Rival, ...] = field(default=(), compare=False)
     """Plausible wrong versions: each draws the fault's name and the step to write instead."""
     must_change: bool = True
-    """Whether a problem is redrawn when this step hardly changes its input."""
+    """If true, a problem is redrawn when this step hardly changes its input."""

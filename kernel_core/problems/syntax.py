@@ -30,7 +30,7 @@ def syntax_tree(source: str) -> ast.Module:
 
 
 class Spans:
-    """Where nodes stand in the bytes of their text, as Python counts columns in bytes."""
+    """Byte offsets of nodes in their text, since Python counts columns in bytes."""
 
     def __init__(self, source: str) -> None:
         self.source = source.encode()
@@ -47,6 +47,6 @@ class Spans:
         assert node.end_lineno is not None and node.end_col_offset is not None
         return self._starts[node.end_lineno - 1] + node.end_col_offset
 
-    def between(self, one: ast.expr, other: ast.expr) -> bytes:
+    def between(self, first: ast.expr, last: ast.expr) -> bytes:
         """The text from one node to another."""
-        return self.source[self.end(one) : self.start(other)]
+        return self.source[self.end(first) : self.start(last)]

@@ -150,7 +150,7 @@ def _answers(store: Store) -> list[dict[str, Any]]:
 def _shown(which: str, answers: Sequence[Shown]) -> list[str]:
     blocks = [f"<h3>the {len(answers)} {which}</h3>"]
     for answer in answers:
-        blocks += [paragraph(answer.in_words()), code_block(answer.told), code_block(answer.code)]
+        blocks += [paragraph(answer.in_words()), code_block(answer.report_text), code_block(answer.code)]
     return blocks
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kernel_core.evaluation.best_of_n import load_selection
 from kernel_core.evaluation.comparison import compare
-from kernel_core.evaluation.groups import Judged, answers_of, difference_rows, figure_rows, pairs_of
+from kernel_core.evaluation.groups import JudgedAnswer, answers_of, difference_rows, figure_rows, pairs_of
 from kernel_core.evaluation.kinds import baseline_rows
 from kernel_core.evaluation.promotion import decide
 from kernel_core.evaluation.scorecard import load_scorecard
@@ -21,7 +21,7 @@ ARMS = {UNTAUGHT_CARD: "untaught", BEFORE: "before RL", AFTER: "after RL"}
 MOST_LINES = 10
 
 
-def arms_of(run: Run, groups: Sequence[str]) -> dict[str, list[Judged]]:
+def arms_of(run: Run, groups: Sequence[str]) -> dict[str, list[JudgedAnswer]]:
     """Return the answers of each evaluation of a pipeline, those to further groups of problems included."""
     by_arm = {}
     for folder, arm in ARMS.items():
@@ -32,7 +32,7 @@ def arms_of(run: Run, groups: Sequence[str]) -> dict[str, list[Judged]]:
     return by_arm
 
 
-def group_tables(arms: Mapping[str, Sequence[Judged]]) -> dict[str, list[Row]]:
+def group_tables(arms: Mapping[str, Sequence[JudgedAnswer]]) -> dict[str, list[Row]]:
     """Return the figures of each group and evaluation, and the paired differences to the first."""
     return {
         "By group of problems": figure_rows(arms),
@@ -40,7 +40,7 @@ def group_tables(arms: Mapping[str, Sequence[Judged]]) -> dict[str, list[Row]]:
     }
 
 
-def verdict_lines(run: Run, arms: Mapping[str, Sequence[Judged]]) -> list[str]:
+def verdict_lines(run: Run, arms: Mapping[str, Sequence[JudgedAnswer]]) -> list[str]:
     """Return at most `MOST_LINES` lines; the first says whether RL made the policy better."""
     change = compare(load_scorecard(run.store.child(BEFORE)), load_scorecard(run.store.child(AFTER)))
     decision = decide(change)

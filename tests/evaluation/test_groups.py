@@ -10,7 +10,7 @@ from kernel_core.dialogue.prompt import format_completion
 from kernel_core.evaluation.groups import (
     SEEN,
     UNSEEN,
-    Judged,
+    JudgedAnswer,
     difference_rows,
     figure_rows,
     group_of,
@@ -26,9 +26,9 @@ from kernel_core.problems.modules.generate import RESERVED, generate_modules
 ROOT = Path(__file__).parents[2]
 
 
-def answers(problem: str, verdicts: str, speedup: float = 1.1) -> list[Judged]:
+def answers(problem: str, verdicts: str, speedup: float = 1.1) -> list[JudgedAnswer]:
     """A right answer for each `r`, a wrong one for each other letter."""
-    return [Judged(problem, letter == "r", speedup if letter == "r" else None) for letter in verdicts]
+    return [JudgedAnswer(problem, letter == "r", speedup if letter == "r" else None) for letter in verdicts]
 
 
 def test_a_problem_is_seen_unseen_or_of_a_folder_by_its_family_and_suite() -> None:
@@ -55,7 +55,7 @@ def test_figures_are_means_over_problems_and_stand_only_where_answers_suffice() 
 
 
 def test_what_was_not_timed_is_neither_fast_nor_slow() -> None:
-    timed, untimed = answers("mine/one", "rrww"), [Judged("mine/one", True, None)]
+    timed, untimed = answers("mine/one", "rrww"), [JudgedAnswer("mine/one", True, None)]
     fast, unknown = figure_rows({"gpu": timed, "cpu": untimed}, ())
     assert fast["fast_1"].startswith("50.0 % (") and unknown["fast_1"] == unknown["fast_1.2"] == ""
     assert list(fast) == list(unknown)

@@ -56,10 +56,10 @@ def history(*changes):
     ],
 )
 def test_each_alarm_rings_once_and_says_why_and_what_to_do(kind, change, words):
-    rung = [alarm for n in range(1, 12) for alarm in alarms_after(history(*[change] * 4)[:n])]
-    assert [alarm.kind for alarm in rung] == [kind]
-    assert words in rung[0].detail and rung[0].advice
-    assert rung[0].step > 6
+    raised = [alarm for n in range(1, 12) for alarm in alarms_after(history(*[change] * 4)[:n])]
+    assert [alarm.kind for alarm in raised] == [kind]
+    assert words in raised[0].detail and raised[0].advice
+    assert raised[0].step > 6
 
 
 def test_a_healthy_run_rings_nothing():

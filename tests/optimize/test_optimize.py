@@ -13,7 +13,7 @@ import torch
 from flows.cli import run
 from kernel_core.config import GymConfig
 from kernel_core.gym.pool.open_gym import open_gym
-from kernel_core.optimize.authors import Written, generator
+from kernel_core.optimize.authors import AuthoredCandidate, generator
 from kernel_core.optimize.stages import confirmed, parts_of, profiled, read_confirmed, whole_model
 from kernel_core.optimize.target import load_target
 from kernel_core.records import Candidate, Verdict
@@ -41,7 +41,7 @@ def test_a_dry_run_prints_what_would_be_tried(capsys, monkeypatch):
 def _wrong_and_lucky(problem):
     """An author whose kernels are wrong: the generator's, with a sign changed."""
     return [
-        Written(
+        AuthoredCandidate(
             author="wrong",
             candidate=Candidate.from_source(entry.candidate.source.replace("tl.rsqrt", "-tl.rsqrt")),
         )

@@ -95,5 +95,5 @@ def test_the_five_best_and_the_five_worst_answers_are_of_different_problems(tmp_
         ("p7", "wrong"),
     ]
     assert worst[1].code == "I cannot.", "the whole text of an answer without a kernel"
-    assert best[0].told == "1 ms, reference 9 ms; 50 % of the time in its own kernels"
+    assert best[0].report_text == "1 ms, reference 9 ms; 50 % of the time in its own kernels"
     assert best[0].in_words() == "p4: correct, speed-up 9.00 (predicted for H200)"

@@ -105,8 +105,8 @@ def number_of(value: Any) -> float:
     return float(value.full_tensor() if isinstance(value, DTensor) else value)
 
 
-def let_go(model: Any) -> None:
-    """Keep shards alone: a pass without gradients leaves some layers gathered."""
+def reshard(model: Any) -> None:
+    """Reshard every FSDP module, because a pass without gradients leaves some layers gathered."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()

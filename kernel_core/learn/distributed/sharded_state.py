@@ -15,14 +15,14 @@ import torch.distributed as dist
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 
-from kernel_core.learn.distributed.data_parallel import let_go
+from kernel_core.learn.distributed.data_parallel import reshard
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def trained(model: Any) -> Iterator[tuple[str, Any]]:
     """Return the trained weights by name, each as this process's shard."""
-    let_go(model)
+    reshard(model)
     return ((name, p) for name, p in model.named_parameters() if p.requires_grad)
 
 

@@ -27,7 +27,7 @@ GROWTH_SAFE = (
     "sqrt_abs",
     "log1p_abs",
 )
-"""What may follow a sum over thousands of columns without overflow or saturation."""
+"""Operations that may follow a sum over thousands of columns without overflow or saturation."""
 _SOFTMAX_SCALES = ("8.0", "10.0", "16.0", "20.0", "32.0", "50.0", "64.0", "100.0")
 
 
@@ -81,7 +81,7 @@ def cumsum(rng: random.Random) -> Program:
 
 
 def loss(rng: random.Random) -> Program:
-    """How far two tensors are apart: a number a row, or one number for all."""
+    """Distance between two tensors: one number a row, or one for all."""
     x, y = names_for(rng, 2)
     rows, cols = draw_row_sizes(rng)
     shape = (rows.name, cols.name)
