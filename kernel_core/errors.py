@@ -22,7 +22,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL|AUTH_STRING", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"KEY|TOKEN(?!IZER)|SECRET|PASSWORD|CREDENTIAL|AUTH_STRING", re.IGNORECASE)
 _LOGIN_IN_URL = re.compile(r"(?<=://)[^/@\s]+:[^/@\s]+(?=@)")
 _SHORTEST_SECRET = 6
 _told: set[str] = set()

@@ -13,7 +13,7 @@ from prefect.states import Completed, State
 from kernel_core.config import TrainConfig
 from kernel_core.report.pages import curriculum_blocks, key_of, stage_rows
 from kernel_core.runs.host_gpus import on_this_host, require_gpu
-from kernel_core.runs.judges import judging
+from kernel_core.runs.judges import close_gpu_judges, judging
 from kernel_core.runs.resolve import locate_checkpoint, weights_to_train
 from kernel_core.runs.run_folder import Run
 from kernel_core.runs.stage_record import sealed_digest
@@ -59,6 +59,7 @@ def teach(config: TrainConfig, run: Run, store: Store) -> None:
                 conversations = build_conversations(
                     exemplars, gym, config.cold_start, config.rollout, retriever, progress=progress
                 )
+        close_gpu_judges()
         policy = starting_policy(config.policy_to_teach, conversations, config.cold_start.seed)
         report = cold_start(
             policy, conversations, config.cold_start, store, progress, config.minibatch_tokens, config

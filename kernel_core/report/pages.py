@@ -88,7 +88,7 @@ def scorecard_pages(run: Run, name: str) -> Iterator[Rows | Page]:
     for which, answers in shown.items():
         blocks.append(f"## {which} ({len(answers)})")
         for answer in answers:
-            blocks += [f"### {answer.in_words()}", code_block(answer.told), code_block(answer.code)]
+            blocks += [f"### {answer.in_words()}", code_block(answer.report_text), code_block(answer.code)]
     about = f"Best, worst and every problem's best answer; {conditions}."
     yield Page(f"{key}-code", blocks, store, about)
     rows = [{"problem_id": row["problem_id"], "answer": code} | row for row in problem_rows(card)]

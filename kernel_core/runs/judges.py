@@ -14,8 +14,8 @@ from kernel_core.store import Store
 JUDGED = "_judged"
 """Beside the runs of a root: what was judged once is not judged again by any of them."""
 
-_kept: dict[str, Gym] | None = None
-"""Judges that stay open between the stages of one process; None where that was not asked for."""
+_kept: dict[tuple[str, str], Gym] | None = None
+"""Judges that stay open between the stages of a process, by device and settings; None without `judges_kept`."""
 
 
 @contextlib.contextmanager
@@ -34,6 +34,13 @@ def judges_kept() -> Iterator[None]:
         _kept = None
 
 
+def close_gpu_judges() -> None:
+    """Close kept judges of a GPU: the memory that they keep for later inputs is missing to learning."""
+    kept = {} if _kept is None else _kept
+    for key in [key for key in kept if key[0] == "cuda"]:
+        kept.pop(key).close()
+
+
 @contextlib.contextmanager
 def judging(config: GymConfig, run: Run, gpus: tuple[int, ...] = ()) -> Iterator[Gym]:
     """Yield the judge, on `gpus` where it is placed, with the root's memory of verdicts."""
@@ -44,7 +51,7 @@ def judging(config: GymConfig, run: Run, gpus: tuple[int, ...] = ()) -> Iterator
         with open_gym(config, memory, gpus) as gym:
             yield gym
         return
-    key = f"{run.root} {config.model_dump_json()} {gpus}"
+    key = config.device, f"{run.root} {config.model_dump_json()} {gpus}"
     if key not in _kept:
         _kept[key] = open_gym(config, memory, gpus)
     try:

@@ -42,7 +42,9 @@ def need_of(problem: Problem, sizes: Mapping[str, Constant], device: str = "meta
     except Exception:
         return None
     if any(tensor.numel() == 0 for tensor in tensors_in(outputs)):
-        return None  # torch 2.11 convolves inputs smaller than the kernel on `meta`, and fails on them elsewhere
+        return (
+            None  # torch 2.11 convolves inputs smaller than the kernel on `meta`, and fails on them elsewhere
+        )
     num_bytes = tensor_bytes([*inputs, *outputs, *module.parameters()])
     widths = tuple(tensor.shape[-1] for tensor in tensors_in([*inputs, *outputs]) if tensor.dim() > 1)
     return Need(num_bytes, sum(work.num_operations for work in counter.works), widths)
