@@ -15,7 +15,7 @@ JUDGED = "_judged"
 """Beside the runs of a root: what was judged once is not judged again by any of them."""
 
 _kept: dict[tuple[str, str], Gym] | None = None
-"""Judges that stay open between the stages of a process, by device and settings; None without `judges_kept`."""
+"""Judges kept open between the stages of a process, by device and settings; None without `judges_kept`."""
 
 
 @contextlib.contextmanager
