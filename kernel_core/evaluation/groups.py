@@ -18,7 +18,6 @@ from kernel_core.evaluation.statistics import (
     pass_at_k,
     share,
 )
-from kernel_core.problems.generators import ENDLESS_SUITES
 from kernel_core.problems.modules.generate import RESERVED
 
 Row = dict[str, Any]
@@ -48,11 +47,11 @@ Metric = Callable[[Sequence[JudgedAnswer]], float | None]
 def group_of(problem_id: str) -> str:
     """The group of a problem by its id, such as `modules/softmax_row-0123456789ab`.
 
-    Problems of our suites are seen or unseen by family. KernelBench's levels are groups of their own. All
-    else has the name of its suite, such as a folder's.
+    Problems of `generated` and `modules` are seen or unseen by family. KernelBench's levels are groups of
+    their own. All else has the name of its suite: a folder's, or `graphs`, where no id tells the split.
     """
     suite, _, name = problem_id.partition("/")
-    if suite in ENDLESS_SUITES:
+    if suite in ("generated", "modules"):
         held_out = suite == "modules" and name.rpartition("-")[0] in RESERVED
         return UNSEEN if held_out else SEEN
     if suite == "kernelbench":

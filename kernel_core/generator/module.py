@@ -25,7 +25,7 @@ def kept(tree: ast.Module, body: list[str]) -> str:
         if isinstance(node, ast.FunctionDef) and node.name in used and node not in items
     ]
     new = ast.FunctionDef(
-        name="forward", args=forward.args, body=ast.parse("\n".join(body)).body if False else [ast.Pass()],
+        name="forward", args=forward.args, body=[ast.Pass()],
         decorator_list=[], lineno=0,
     )  # fmt: skip
     for argument in (*new.args.posonlyargs, *new.args.args):
@@ -74,6 +74,17 @@ def _names_of(nodes: list[ast.stmt]) -> set[str]:
     return names
 
 
+def _names_read(function: ast.FunctionDef) -> set[str]:
+    """Return the names that a function takes from around it."""
+    bound = {argument.arg for argument in _arguments(function)} | {
+        part.id
+        for node in function.body
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+    }
+    return (_names_of(function.body) - bound) | _names_of(list(map(ast.Expr, function.args.defaults)))
+
+
 def _arguments(function: ast.FunctionDef) -> list[ast.arg]:
     return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
 
@@ -91,26 +102,11 @@ def _needed(
                 for part in ast.walk(target):
                     if isinstance(part, ast.Name):
                         definitions[part.id] = node
-    statements: list[ast.stmt] = [ast.parse(line.removeprefix("return ")).body[0] for line in body]
-    own = {
-        argument.arg for node in items if isinstance(node, ast.FunctionDef) for argument in _arguments(node)
-    }
-    own |= {
-        part.id
-        for node in statements
-        for part in ast.walk(node)
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-    }
-    waiting = (_names_of(items) | _names_of(statements)) - own
-    waiting |= _names_of([ast.Expr(base) for base in bases])
-    waiting |= _names_of(
-        [
-            ast.Expr(default)
-            for node in items
-            if isinstance(node, ast.FunctionDef)
-            for default in node.args.defaults
-        ]
-    )
+    functions = [node for node in items if isinstance(node, ast.FunctionDef)]
+    functions[-1].body = [ast.parse(line.removeprefix("return ")).body[0] for line in body]
+    waiting = _names_of([ast.Expr(base) for base in bases])
+    for function in functions:
+        waiting |= _names_read(function)
     kept: list[ast.stmt] = []
     seen = set[str]()
     while waiting:

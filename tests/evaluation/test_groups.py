@@ -38,6 +38,7 @@ def test_a_problem_is_seen_unseen_or_of_a_folder_by_its_family_and_suite() -> No
     assert {group_of(one.problem.id) for one in seen} == {SEEN}
     assert {group_of(one.problem.id) for one in generate("held_out", 20, 1)} == {SEEN}
     assert {group_of(one.id) for one in load_dojo()} == {"dojo"}
+    assert group_of("graphs/softmax-0123456789ab") == "graphs"
     assert {group_of(one.id) for one in load_folder(ROOT / "data" / "backward")} == {"backward"}
     assert group_of("kernelbench/level2/7_Anything") == "KernelBench level 2"
 

@@ -31,6 +31,32 @@ def get_init_inputs():
 """
 
 
+GLOBAL_SIZES = """
+import torch
+import torch.nn as nn
+
+channels = 6
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels * 2, 3)
+
+    def forward(self, x):
+        return torch.relu(self.conv(x))
+
+
+def get_inputs():
+    return [torch.randn(2, channels, 7, 9)]
+
+
+def get_init_inputs():
+    return []
+"""
+"""The constructor reads a name that answers give to a size."""
+
+
 def problem(expression: str, *inputs: str, layers: str = "pass") -> str:
     """A problem that computes an expression of `a`, `b`, `c`."""
     names = ", ".join("abcdef"[: len(inputs)])
@@ -152,6 +178,8 @@ BY_SCHEDULE = {
         "torch.addmm(a, b, c, beta=0.5)", "torch.randn(19)", "torch.randn(17, 18)", "torch.randn(18, 19)"
     ),
     "einsum": problem("torch.einsum('bik,bkj->bij', a, b)", "torch.randn(2, 5, 7)", "torch.randn(2, 7, 9)"),
+    "einsum_rows": problem("torch.einsum('ij,ij->i', a, b)", "torch.randn(7, 8)", "torch.randn(7, 8)"),
+    "sizes_of_the_module": GLOBAL_SIZES,
     "attention": problem(
         "F.scaled_dot_product_attention(a, b, c, is_causal=True)", *["torch.randn(2, 2, 19, 16)"] * 3
     ),

@@ -257,6 +257,7 @@ einsum | x(bsef) y(bmef) | 'bqhd,bkhd->bhqk', x, y ; 'bshd,bthd->bhst', x, y
 einsum | x(bhwk) y(ko) | 'bijl,lk->bijk', x, y ; 'bhwc,co->bhwo', x, y
 einsum | x(bsk) y(ko) | 'bsk,ko->bso', x, y ; 'bij,jk->bik', x, y
 einsum | x(m) y(n) | 'i,j->ij', x, y
+einsum | x(mk) y(mk) | 'ij,ij->i', x, y ; 'bd,bd->b', x, y
 
 # scan
 cumsum | x* | x, dim=@dim ; x, @dim ; x, dim=-1

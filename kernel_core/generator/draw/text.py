@@ -22,8 +22,6 @@ from kernel_core.generator.draw.sketch import Sketch, Tensor
 from kernel_core.records import Constant
 
 _SECTIONS = ("# Sizes", "# Configuration", "# Hyperparameters", "# Test parameters", "# Problem size")
-_SHORT_NAME = 2
-"""Letters of names that answers give to sizes (`B, C = x.shape`); the constructor reads no such global."""
 _NO_ARGUMENTS = (
     "  # No special initialization inputs needed",
     "  # no arguments",
@@ -68,8 +66,7 @@ class _Text:
         self.is_hard = habits.sizes == "small" and self.rng.random() < 0.7
         """Sizes are numbers in the constructor too."""
         spelled = self.places.spelled | {*self.places.members}
-        is_short = any(len(name) <= _SHORT_NAME for name in self.used)
-        self.is_global = habits.arguments == "globals" and not is_short and not spelled & {*self.used}
+        self.is_global = habits.arguments == "globals" and not spelled & {*self.used}
         """The constructor reads constants of the module."""
         self.arguments = self._arguments()
 

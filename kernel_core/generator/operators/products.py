@@ -150,7 +150,13 @@ def _pair_sum(terms: list[str], right: str, parts: Any) -> Value:
     b = permute(parts[1], [terms[1].index(x) for x in (*batch, *summed, *cols)])
     m, n, k = (product(sizes[x] for x in group) for group in (rows, cols, summed))
     lead = [sizes[x] for x in batch]
-    if not summed:
+    if not rows and not cols:  # a sum of products for each of the batch
+        value = (
+            reduce(mul(a, b), "sum", tuple(range(len(batch), len(batch) + len(summed))))
+            if summed
+            else mul(a, b)
+        )
+    elif not summed:
         value = mul(reshape(a, [*lead, m, 1]), reshape(b, [*lead, 1, n]))
     else:
         value = dot(reshape(a, [*lead, m, k]), reshape(b, [*lead, k, n]))
