@@ -24,7 +24,7 @@ class Places:
     """Where each size of a problem stands, by its name."""
 
     sizes: dict[str, Axis]
-    spelled: set[str] = field(default_factory=set)
+    spelled: list[str] = field(default_factory=list)
     """Sizes that are numbers in the text."""
     local: list[str] = field(default_factory=list)
     """Sizes that `get_inputs` assigns."""
@@ -60,9 +60,9 @@ def places_of(sketch: Sketch, used: Sequence[str], habits: Habits, rng: random.R
     places = Places(dict(sketch.sizes))
     is_halved = any("//" in axis.text for given in sketch.inputs for axis in given.axes)
     if habits.sizes == "small" or (habits.sizes == "numbers" and not is_halved):
-        places.spelled = set(places.sizes)
+        places.spelled = list(places.sizes)
     elif habits.sizes == "mixed" and not is_halved:
-        places.spelled = {name for name in places.sizes if rng.random() < 0.5}
+        places.spelled = [name for name in places.sizes if rng.random() < 0.5]
     elif habits.sizes == "local" and not is_halved:
         places.local = [name for name in places.sizes if name not in used]
     elif habits.sizes == "tuple" and sketch.inputs:

@@ -65,7 +65,7 @@ class _Text:
         self.places = places_of(sketch, self.used, habits, self.rng)
         self.is_hard = habits.sizes == "small" and self.rng.random() < 0.7
         """Sizes are numbers in the constructor too."""
-        spelled = self.places.spelled | {*self.places.members}
+        spelled = {*self.places.spelled, *self.places.members}
         self.is_global = habits.arguments == "globals" and not spelled & {*self.used}
         """The constructor reads constants of the module."""
         self.arguments = self._arguments()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 
 import pytest
 
@@ -100,3 +103,23 @@ def test_drawn_attention_is_one_kernel():
     made = draw.generate_graphs("train", 4, 3, ("attention",))
     sources = [problem.kernels[0].source for problem in made]
     assert all(source.count("@triton.jit") == 1 and "def attention" in source for source in sources)
+
+
+@pytest.mark.exhaustive
+def test_a_draw_does_not_depend_on_the_order_of_sets():
+    """Processes that share a draw have other hashes of strings each."""
+    script = (
+        "from kernel_core.generator.draw.problems import generate_graphs\n"
+        "print(*(made.problem.sha256 for made in generate_graphs('train', 80, 7)))"
+    )
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("0", "1")
+    }
+    assert len(texts) == 1
