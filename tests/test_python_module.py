@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from pathlib import Path
@@ -46,6 +47,9 @@ def test_no_process_below_a_judge_has_a_secret(monkeypatch: pytest.MonkeyPatch) 
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     with open_gym(GymConfig(workers=1)):
-        environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in descendants(os.getpid())]
+        environments = []
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # it has ended since
+                environments.append(Path(f"/proc/{pid}/environ").read_bytes())
     assert environments
     assert not [name for name in SECRETS if any(name.encode() in text for text in environments)]
