@@ -16,12 +16,12 @@ from kernel_core.corpus.registry import Source
 from kernel_core.errors import ConfigError
 from kernel_core.problems.generate import generate
 from kernel_core.problems.generators import ENDLESS_SUITES, draw_graphs, generator_of
-from kernel_core.problems.graded import Generated
+from kernel_core.problems.graded import Generated, GradedKernel
 from kernel_core.problems.modules.generate import generate_modules
 from kernel_core.problems.modules.groups import GROUPS
 from kernel_core.problems.renaming import with_drawn_names
 from kernel_core.problems.slips import draw_slip
-from kernel_core.records import Exemplar
+from kernel_core.records import Exemplar, Problem
 
 
 def generator_revision() -> str:
@@ -132,26 +132,28 @@ def slips_of(exemplars: Iterable[Exemplar], rng: random.Random) -> Iterator[Exem
 
 def exemplars_of(made: Generated, source: Source) -> Iterator[Exemplar]:
     """An exemplar for each kernel of a generated problem."""
-    problem = made.problem
-    reference = reference_hash(problem.source)
     for position, kernel in enumerate(made.kernels):
-        is_mistake = kernel.grade == "mistake"
-        row_key = f"{problem.name}/{position}-{kernel.grade}"
-        yield Exemplar(
-            id=f"{source.name}/{row_key}",
-            source=source.name,
-            source_revision=source.revision,
-            row_key=row_key,
-            licence=source.licence,
-            attribution=source.attribution,
-            language="triton",
-            family=problem.family,
-            grade=f"mistake:{kernel.fault}" if is_mistake else kernel.grade,
-            cpu_sizes=", ".join(f"{name}={value!r}" for name, value in problem.cpu_constants.items()),
-            reference_code=problem.source,
-            kernel_code=kernel.source,
-            thinking=kernel.thinking,
-            claimed_correct=not is_mistake,
-            reference_hash=reference,
-            kernel_hash=kernel_hash(kernel.source, "triton"),
-        )
+        yield exemplar_of(made.problem, kernel, source, f"{made.problem.name}/{position}-{kernel.grade}")
+
+
+def exemplar_of(problem: Problem, kernel: GradedKernel, source: Source, row_key: str) -> Exemplar:
+    """Return a kernel for a problem as a row of its source."""
+    is_mistake = kernel.grade == "mistake"
+    return Exemplar(
+        id=f"{source.name}/{row_key}",
+        source=source.name,
+        source_revision=source.revision,
+        row_key=row_key,
+        licence=source.licence,
+        attribution=source.attribution,
+        language="triton",
+        family=problem.family,
+        grade=f"mistake:{kernel.fault}" if is_mistake else kernel.grade,
+        cpu_sizes=", ".join(f"{name}={value!r}" for name, value in problem.cpu_constants.items()),
+        reference_code=problem.source,
+        kernel_code=kernel.source,
+        thinking=kernel.thinking,
+        claimed_correct=not is_mistake,
+        reference_hash=reference_hash(problem.source),
+        kernel_hash=kernel_hash(kernel.source, "triton"),
+    )

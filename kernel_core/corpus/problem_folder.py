@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from kernel_core.corpus.generator_source import exemplar_of
 from kernel_core.corpus.kernelbench_leaks import leak_rule
-from kernel_core.corpus.normalise import kernel_hash, reference_hash
+from kernel_core.corpus.normalise import kernel_hash
 from kernel_core.corpus.refusal import RowRefused
 from kernel_core.corpus.registry import Source
 from kernel_core.errors import CallerError, DojoError, NotAProblem
@@ -83,23 +84,10 @@ def _judged(
     if not outcome.correct:
         return RowRefused(f"judged {outcome.verdict.value}", problem.id)
     row_key = f"{problem.name}/{kernel_hash(kernel.source, 'triton')[:12]}"
-    return Exemplar(
-        id=f"{source.name}/{row_key}",
-        source=source.name,
-        source_revision=source.revision,
-        row_key=row_key,
-        licence=source.licence,
-        attribution=source.attribution,
-        language="triton",
-        family=problem.family,
-        grade="tuned",
-        cpu_sizes=", ".join(f"{name}={value!r}" for name, value in problem.cpu_constants.items()),
-        reference_code=problem.source,
-        kernel_code=kernel.source,
-        thinking=kernel.thinking,
-        claimed_correct=True,
-        reference_hash=reference_hash(problem.source),
-        kernel_hash=kernel_hash(kernel.source, "triton"),
-        verified=outcome.verdict,
-        verified_by=f"{outcome.gym_version} {outcome.device}",
+    return exemplar_of(problem, kernel, source, row_key).model_copy(
+        update={
+            "grade": "tuned",
+            "verified": outcome.verdict,
+            "verified_by": f"{outcome.gym_version} {outcome.device}",
+        }
     )
