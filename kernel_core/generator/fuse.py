@@ -240,7 +240,7 @@ def _as_attention(value: Value, new: Value, made: dict[int, Value], users: dict[
 
 
 def _softmax_of(weights: Value, users: dict[int, int]) -> Value | None:
-    """What a softmax over the last axis is computed of, if nothing else reads its results."""
+    """Return the scores of a softmax over the last axis, if nothing else reads its results."""
     if not _is_point(weights, "true_divide") or users[id(weights)] != 1:
         return None
     raised, total = weights.inputs

@@ -55,20 +55,20 @@ class Habits:
     """Choices of one author."""
 
     sizes: str
-    """Where sizes stand: named constants, numbers, small numbers that the constructor repeats, and so on."""
+    """Form of the sizes: named constants, numbers, small numbers that the constructor repeats, and so on."""
     upper: bool
     computed: bool
     """Sizes written as products and powers."""
     square: bool
     """Sizes of one kind that are equal, or odd where nothing has to divide them."""
     filling: str
-    """What fills an input of any real numbers."""
+    """Expression that fills an input of any real numbers."""
     shape: str
     assigned: bool
     """`get_inputs` names its tensors before it returns them."""
     arguments: str
     settings: str
-    """Where options of an operator stand: in its call, or in an attribute with a source of its own."""
+    """Form of an operator's options: in its call, or in an attribute with a source of its own."""
     kept: bool
     """Arguments of the constructor become attributes that nothing reads."""
     hints: str
@@ -91,7 +91,7 @@ class Habits:
     unused_import: str
     functional: str
     part: str
-    """What some lines of `forward` are moved to."""
+    """Function or class that some lines of `forward` are moved to."""
     alias: bool
     """The input of a residual gets a name before the first step."""
     nested: float

@@ -1,4 +1,4 @@
-"""Where a drawn problem's sizes stand: constants of the module, numbers, tuples, lines of `get_inputs`."""
+"""Placement of a drawn problem's sizes: constants of the module, numbers, tuples, lines of `get_inputs`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOCAL_NAMES = ("x", "inputs", "data", "inp")
 
 @dataclass
 class Places:
-    """Where each size of a problem stands, by its name."""
+    """Placement of each size of a problem, by its name."""
 
     sizes: dict[str, Axis]
     spelled: list[str] = field(default_factory=list)

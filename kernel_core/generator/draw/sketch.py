@@ -67,7 +67,7 @@ class Sketch:
     habits: Habits
     sizes: dict[str, Axis] = field(default_factory=dict)
     meanings: dict[str, str] = field(default_factory=dict)
-    """What each size counts."""
+    """Meaning of each size, by its name."""
     inputs: list[Input] = field(default_factory=list)
     constructor: list[str] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
