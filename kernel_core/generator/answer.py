@@ -15,6 +15,7 @@ from kernel_core.generator.ir import Value, make
 from kernel_core.generator.kernel import Unfusable
 from kernel_core.generator.launches import Launches
 from kernel_core.generator.module import input_texts, kept
+from kernel_core.generator.names import take_name
 from kernel_core.generator.read import Graph, Unreadable, read
 from kernel_core.generator.schedules import attention, conv, flat, gemm, partial, row, scan, scatter, window
 from kernel_core.generator.schedules.written import Context, Written
@@ -140,12 +141,7 @@ class _Writer(Launches):
             if word not in ("reshape", "cast", *named):
                 named.append(word)
         words = [word for word in named if word not in ("add", "sub", "mul", "true_divide")] or named
-        base = "_".join(words[:3]) + "_kernel"
-        name, number = base, 2
-        while name in self.kernel_names:
-            name, number = f"{base}_{number}", number + 1
-        self.kernel_names.add(name)
-        return name
+        return take_name("_".join(words[:3]) + "_kernel", self.kernel_names, "_")
 
     def _short(self, value: Value) -> str:
         """Name of a tensor in a kernel."""

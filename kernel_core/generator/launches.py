@@ -8,7 +8,7 @@ from typing import Any
 from kernel_core.generator.fuse import Plan, Region
 from kernel_core.generator.index import AXES
 from kernel_core.generator.ir import CHEAP, Value
-from kernel_core.generator.names import canonical
+from kernel_core.generator.names import canonical, take_name
 from kernel_core.generator.read import Graph, Unreadable
 from kernel_core.generator.schedules.written import Written
 from kernel_core.generator.shapes import run_in, shape_text
@@ -180,11 +180,7 @@ class Launches:
         return name
 
     def _free(self, wanted: str) -> str:
-        name, number = wanted, 2
-        while name in self.taken:
-            name, number = f"{wanted}_{number}", number + 1
-        self.taken.add(name)
-        return name
+        return take_name(wanted, self.taken, "_")
 
     def _expression(self, value: Value) -> str:
         """Host text of a value in memory, as a view where its shape differs."""

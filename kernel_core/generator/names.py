@@ -8,6 +8,15 @@ from typing import Any
 from kernel_core.generator.sizes import ATOM, Size, as_size, host, product, run_of, single_dimensions
 
 
+def take_name(wanted: str, taken: set[str], mark: str = "") -> str:
+    """Return a name that `taken` has not, with a number behind `mark` if need be, and add it there."""
+    name, number = wanted, 2
+    while name in taken:
+        name, number = f"{wanted}{mark}{number}", number + 1
+    taken.add(name)
+    return name
+
+
 class Names:
     """Local names of the host code for sizes that are more than a name."""
 
@@ -20,11 +29,7 @@ class Names:
 
     def fresh(self, wanted: str) -> str:
         """A name that nothing has yet."""
-        name, number = wanted, 2
-        while name in self.taken:
-            name, number = f"{wanted}{number}", number + 1
-        self.taken.add(name)
-        return name
+        return take_name(wanted, self.taken)
 
     def bind(self, size: int, wanted: str) -> int:
         """The size under a name of its own; names and literals stay."""
