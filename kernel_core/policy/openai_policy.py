@@ -10,10 +10,10 @@ import contextlib
 import logging
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
+from time import sleep
 from typing import Any, Literal, TypeVar
 
 import httpx
@@ -146,7 +146,7 @@ class OpenAIPolicy:
         """Send a request and return the answer; server errors and lost connections are retried."""
         trouble, wait_s, timeouts = "", 0.0, 0
         for attempt in range(ATTEMPTS):
-            time.sleep(wait_s)
+            sleep(wait_s)
             wait_s = BACKOFF_S * 2**attempt
             try:
                 answer = self._client.post(f"{self._endpoint}/chat/completions", json=body)

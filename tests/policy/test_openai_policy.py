@@ -180,7 +180,7 @@ def test_an_interrupt_waits_for_no_request_and_begins_none(endpoint, policy):
 
 def test_a_server_is_given_the_time_that_it_asks_for(endpoint, policy, monkeypatch):
     waited = []
-    monkeypatch.setattr(openai_policy.time, "sleep", waited.append)
+    monkeypatch.setattr(openai_policy, "sleep", waited.append)
     endpoint.statuses, endpoint.answer_headers = [429, 503], {"Retry-After": "7"}
     policy.sample([ask("a")], temperature=1.0, max_new_tokens=9, seed=0)
     assert waited == [0.0, 7.0, 7.0]
