@@ -7,10 +7,14 @@ from kernel_core.config import ColdStartConfig, PolicyConfig
 from kernel_core.dialogue.prompt import format_completion
 from kernel_core.errors import ConfigError
 from kernel_core.learn import decoder_layers as layers
+from kernel_core.learn.batch import collate
 from kernel_core.learn.cold_start.dataset import Conversation
 from kernel_core.learn.cold_start.passes import Passes
 from kernel_core.learn.cold_start.rows import HELD_BACK_AT_MOST, held_back, subject
 from kernel_core.learn.cold_start.sft import cold_start, encode, starting_policy
+from kernel_core.learn.cold_start.updater import TorchUpdater
+from kernel_core.learn.loss import token_logprobs
+from kernel_core.learn.update import new_optimiser
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.store import Store
 
@@ -322,3 +326,22 @@ def test_other_texts_are_another_version(conversations, tmp_path):
         cold_start(policy, others, config, Store(tmp_path / name))
         versions.append(policy.version)
     assert versions[0] == versions[2] != versions[1]
+
+
+@pytest.mark.exhaustive
+def test_a_loss_floor_keeps_entropy_and_the_loss_is_reported_as_it_is():
+    nats = {}
+    for floor in (0.0, 0.3):
+        policy = fresh(repairs())
+        rows = encode(policy, repairs()[:2])
+        updater = TorchUpdater(Passes(policy, 512, packed=True, floor=floor), new_optimiser(policy.model, 1e-2))
+        with updater.training():
+            for _ in range(60):
+                updater.update(rows, 1e-2)
+        batch = collate(rows, 0, "cpu")
+        with torch.no_grad():
+            logprobs, entropy = token_logprobs(batch.logits(policy.model), batch.targets_B_C, 1.0)
+        mask = batch.mask_B_C.bool()
+        assert updater.loss(rows) == pytest.approx(-float(logprobs[mask].mean()), rel=1e-3)
+        nats[floor] = float(entropy[mask].mean())
+    assert nats[0.3] > 2 * nats[0.0], nats
