@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from kernel_core.config import EvaluateConfig
 from kernel_core.runs.host_gpus import on_this_host
 from kernel_core.runs.judges import JUDGED, judging
@@ -16,9 +19,18 @@ from tasks.tools import opened
 
 
 @retried_task("score policy", "evaluate")
-def score_policy(config: EvaluateConfig, run: Run, store: Store) -> None:
-    """A policy on held-out problems into a sealed scorecard, or kept answers judged again."""
-    from kernel_core.evaluation.scorecard import evaluate, evaluate_answers
+def score_policy(
+    config: EvaluateConfig,
+    run: Run,
+    store: Store,
+    beside: Mapping[str, EvaluateConfig] = MappingProxyType({}),
+) -> None:
+    """A policy on held-out problems into a sealed scorecard, or kept answers judged again.
+
+    `beside` are further groups by folder, whose answers are written and judged in the same batches. Their
+    scorecards are made by calls of their own.
+    """
+    from kernel_core.evaluation.scorecard import answer_groups, evaluate, evaluate_answers
 
     if config.answers is not None:
         config, memory = on_this_host(config), Store(run.root).child(JUDGED)
@@ -36,4 +48,11 @@ def score_policy(config: EvaluateConfig, run: Run, store: Store) -> None:
         opened(config, run, **where) as tools,
         StageProgress(run.name, "evaluate") as progress,
     ):
+        if beside:
+            groups = [
+                (on_this_host(suited_to(group, weights)), run.store.child(name))
+                for name, group in beside.items()
+            ]
+            together = [(config, store), *groups]
+            answer_groups(together, tools.policy, tools.gym, tools.retriever, progress, tools.memory)
         evaluate(config, tools.policy, tools.gym, tools.retriever, store, progress, tools.memory, each_batch)

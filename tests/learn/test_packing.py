@@ -72,7 +72,9 @@ def test_tokens_up_to_the_floor_keep_their_loss_and_lose_their_gradient():
     learned = floored(losses, 0.5)
     learned.sum().backward()
     assert torch.equal(learned, losses) and losses[0] < 0.5 < losses[1]
-    assert not logits.grad[0].any() and torch.allclose(logits.grad[1], torch.tensor([-0.7311, 0.7311]), atol=1e-4)
+    assert not logits.grad[0].any() and torch.allclose(
+        logits.grad[1], torch.tensor([-0.7311, 0.7311]), atol=1e-4
+    )
 
 
 def test_with_adapters_too(rows):

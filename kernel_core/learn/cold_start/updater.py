@@ -219,7 +219,12 @@ class RemoteUpdater(_Whole):
         old = self._model.logprobs([Answered(row.prompt_ids, row.answer_ids) for row in rows])
         count = sum(len(row.answer_ids) for row in rows)
         weighted = [
-            Weighted(row.prompt_ids, row.answer_ids, read, (-read > self._floor).astype(np.float32) / count)
+            Weighted(
+                row.prompt_ids,
+                row.answer_ids,
+                read,
+                np.where(-read > self._floor, np.float32(1.0 / count), np.float32(0.0)),
+            )
             for row, read in zip(rows, old, strict=True)
         ]
         learned = self._model.learn(weighted, lr, MAX_GRAD_NORM, self._weight_decay)

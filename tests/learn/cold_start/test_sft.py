@@ -335,7 +335,9 @@ def test_a_loss_floor_keeps_entropy_and_the_loss_is_reported_as_it_is():
     for floor in (0.0, 0.3):
         policy = fresh(repairs())
         rows = encode(policy, repairs()[:2])
-        updater = TorchUpdater(Passes(policy, 512, packed=True, floor=floor), new_optimiser(policy.model, 1e-2))
+        updater = TorchUpdater(
+            Passes(policy, 512, packed=True, floor=floor), new_optimiser(policy.model, 1e-2)
+        )
         with updater.training():
             for _ in range(60):
                 updater.update(rows, 1e-2)
