@@ -195,7 +195,7 @@ def test_what_a_family_teaches_follows_its_groups():
 
 
 def test_more_groups_are_at_the_edge_of_what_is_learned_than_by_uniform_draws():
-    """Groups with 1 to 6 right answers of 8: a fifth of the families is half solved, others always or never."""
+    """Groups of 8 with 1 to 6 right answers: a fifth of the families is half solved."""
     chance = {f"f{i:02}": (0.5 if i % 5 == 0 else 0.995 if i % 2 else 0.005) for i in range(40)}
     rng, state, edges = np.random.default_rng(0), CurriculumState(), []
     for step in range(300):
