@@ -217,7 +217,9 @@ def test_fewer_rows_of_the_own_width_come_first_where_a_kernel_is_late():
 
 
 def test_a_late_kernel_is_judged_at_smaller_sizes_also_where_the_first_ones_are_the_own_sizes():
-    text = without_layers(sizes="rows = 64\ncolumns = 512", forward="x * 2", input="torch.rand(rows, columns)")
+    text = without_layers(
+        sizes="rows = 64\ncolumns = 512", forward="x * 2", input="torch.rand(rows, columns)"
+    )
     own = parse_problem(text, id="mine", suite="mine")
     assert with_small_sizes(own) == own
     assert with_other_sizes(own, Verdict.TIMED_OUT)[0].cpu_constants == {"rows": 4}
