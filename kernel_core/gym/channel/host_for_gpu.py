@@ -28,7 +28,7 @@ class HostGenerator(torch.Generator):
 
 
 def take_gpu_for_host() -> None:
-    """Let `torch.autocast("cuda")` cast, and generators for a GPU draw, on this host, for good in this process.
+    """Let `torch.autocast("cuda")` cast, and generators for a GPU draw, on this host, in this process.
 
     Torch switches autocast off where no GPU is, and outputs would have another dtype than on a GPU. The lists
     of operators differ: on a GPU softmax and norms give float32, on a processor the narrow type.
