@@ -12,8 +12,8 @@ along a width, at last anything that runs. A reference that reads values runs wi
 grow.
 
 A kernel that is not correct at these sizes is judged once more at larger ones, which are nearer to the
-problem's own. One that ran out of time is judged at fewer rows of the own width, on which host code may rely,
-and if it is late there too, at a 32nd of the bytes.
+problem's own. One that ran out of time is judged at fewer rows of the own width, on which host code may rely.
+If it is late there too, it is judged at a 32nd of the bytes.
 """
 
 from __future__ import annotations
