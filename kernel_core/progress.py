@@ -6,7 +6,10 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Called often and cheaply: `progress("judge", done=3, total=64)`. The same label moves one bar."""
+    """Progress callback, such as `progress("judge", done=3, total=64)`: one bar for each label.
+
+    It is called often, so an implementation must be cheap.
+    """
 
     def __call__(self, label: str, done: int, total: int) -> None: ...
 

@@ -32,7 +32,7 @@ def unfolded(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def one_of_or_text(*known: str, other: str) -> Callable[[dict[str, Any]], None]:
-    """Return a `json_schema_extra` that offers the known values, or a text, which `other` describes."""
+    """Return a `json_schema_extra` hook: the field is one of `known`, or free text titled `other`."""
 
     def offer(schema: dict[str, Any]) -> None:
         kinds = ({"title": "known", "enum": list(known)}, {"title": other})

@@ -23,7 +23,7 @@ class ColdStartConfig(Config):
     steps: int = Field(
         400,
         ge=0,
-        description="Optimiser updates; 0 or `cold_start: none`: RL starts from the model as it is.",
+        description="Optimiser updates; 0 or `cold_start=none` skips the cold start.",
     )
     batch_tokens: int = Field(8192, ge=256, description="Tokens per update.")
     minibatch_tokens: int | None = Field(
@@ -59,7 +59,9 @@ class ColdStartConfig(Config):
     shared: bool = Field(
         False, description="Share each update between all `learners`; false: one process trains."
     )
-    seed: int = Field(0, description="Random seed.")
+    seed: int = Field(
+        0, description="Random seed of the conversations, their order and a `new` policy's weights."
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -44,7 +44,11 @@ class ProblemsConfig(Config):
     )
     levels: tuple[int, ...] = Field((1, 2), description="KernelBench levels.")
     families: tuple[str, ...] = Field((), description="Problem families; []: all families of the split.")
-    limit: int | None = Field(None, ge=1, description="Maximum number of problems.")
+    limit: int | None = Field(
+        None,
+        ge=1,
+        description="Number of problems, a sample by `seed`; null: all, or 512 of an endless suite.",
+    )
     seed: int = Field(0, description="Random seed of generated problems.")
     sizes: Literal["own", "half", "quarter"] = Field(
         "own",
@@ -100,7 +104,7 @@ class VerifyConfig(Config):
 
     gym: GymConfig = GymConfig()
     sources: tuple[str, ...] = Field((), description="Sources to judge; []: all.")
-    limit: int | None = Field(None, ge=1, description="Maximum number of rows, in the snapshot's order.")
+    limit: int | None = Field(None, ge=1, description="Judge at most the first N rows that can be judged.")
     seed: int = Field(0, description="Random seed of the judge's inputs.")
 
 

@@ -49,7 +49,11 @@ class GymConfig(Config):
         (1.0, 1.2),
         description="Speed-up thresholds; a kernel is timed longer while its interval contains one.",
     )
-    trials: int = Field(3, ge=1, description="Input draws, all of which must pass.")
+    trials: int = Field(
+        3,
+        ge=1,
+        description="Input draws, all of which must pass; one of them has one sign, and one is adversarial.",
+    )
     deadline_s: float = Field(
         20.0,
         gt=0,

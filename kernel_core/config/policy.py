@@ -43,7 +43,7 @@ class PolicyConfig(Config):
     hidden_size: int = Field(192, ge=32, description="Hidden size of a `new` policy.")
     num_layers: int = Field(5, ge=1, description="Layers of a `new` policy.")
     num_heads: int = Field(6, ge=1, description="Query heads of a `new` policy.")
-    vocab_size: int = Field(2048, ge=300, description="Vocabulary size of a `new` policy.")
+    vocab_size: int = Field(2048, ge=300, description="Largest vocabulary of a `new` policy's tokenizer.")
     max_context: int = Field(
         2048, ge=128, description="Context length in tokens, prompt and completion together."
     )

@@ -54,7 +54,10 @@ class RolloutConfig(Config):
         "drop", description="Earlier reasoning in later prompts; `summary` is written by the policy."
     )
     stop_at_speedup: float | None = Field(
-        None, gt=0, description="End a conversation at a correct kernel with this speed-up; null: never."
+        None,
+        gt=0,
+        description="End a conversation at a correct kernel with at least this speed-up; null: never. "
+        "Kernels are then timed in every stage.",
     )
     overlap: bool | None = Field(
         None,

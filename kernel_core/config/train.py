@@ -117,7 +117,8 @@ class TrainConfig(RolloutStageConfig):
     learners: int | None = Field(
         None,
         ge=1,
-        description="Learner processes, one GPU each; null: one per GPU of `placement.learn`.",
+        description="Learner processes, one GPU each; null: one for each GPU of `placement.learn`, or of "
+        "those that are visible.",
     )
     learner_timeout_s: float = Field(
         1800.0, gt=0, description="Collective timeout between learners, in seconds."

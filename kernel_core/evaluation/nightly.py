@@ -60,7 +60,7 @@ class Night(Record):
 
     @property
     def at(self) -> datetime.datetime:
-        """When it was scheduled."""
+        """Scheduled time, from `name`, without a time zone: UTC."""
         return datetime.datetime.strptime(self.name, NIGHT)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from torch.utils._pytree import tree_flatten, tree_map
 
 from kernel_core.generator.fuse import Plan, Region, in_two_stages, with_attention
-from kernel_core.generator.ir import Value, make
+from kernel_core.generator.ir import CHEAP, Value, make
 from kernel_core.generator.kernel import Unfusable
 from kernel_core.generator.launches import Launches
 from kernel_core.generator.module import input_texts, kept
@@ -57,6 +57,26 @@ def answer(
         raise Unreadable(f"no kernel text: {type(error).__name__}: {error}") from error
 
 
+_PLAIN = {
+    *("add", "sub", "rsub", "mul", "div", "truediv", "rtruediv", "true_divide", "neg", "to", "float", "type"),
+    *(
+        "permute",
+        "transpose",
+        "T",
+        "mT",
+        "t",
+        "unsqueeze",
+        "squeeze",
+        "expand",
+        "getitem",
+        "contiguous",
+        "flatten",
+    ),
+}
+"""Calls that name a kernel only if it has no other."""
+_HOST = ("reshape", "cast", "expand", "leaf", "call")
+
+
 class _Writer(Launches):
     """Host code and kernels of one graph."""
 
@@ -93,7 +113,11 @@ class _Writer(Launches):
         return Answer(self._source(body), self._thinking(), len(self.written), self.graph.reasons)
 
     def _is_used(self, leaf: Value) -> bool:
-        return any(leaf in value.tensors for value in self.plan.values) or leaf in self.outputs
+        """True if a kernel reads an input, or `forward` returns it; torch's calls take any layout."""
+        return (
+            any(leaf in value.tensors for value in self.plan.values if value.op != "call")
+            or leaf in self.outputs
+        )
 
     # --- kernels
 
@@ -128,20 +152,27 @@ class _Writer(Launches):
             raise _Smaller from error
 
     def _kernel_name(self, region: Region) -> str:
-        named: list[str] = []
-        for value in region.core.values():
-            word = (
-                value.entry.name.strip("_")
-                if value.op == "point"
-                else value.kind
-                if value.op in ("reduce", "scan")
-                else value.op
+        """Name of the calls that a kernel computes; with its step where it has one of several of a call."""
+        words: dict[str, None] = {}
+        for call in self._calls_in(region):
+            is_shared = any(
+                call in self._calls_in(other) for other in self.plan.regions if other is not region
             )
-            word = {"dot": "matmul", "window": "pool", "scan": "cumulative", "take": "gather"}.get(word, word)
-            if word not in ("reshape", "cast", *named):
-                named.append(word)
-        words = [word for word in named if word not in ("add", "sub", "mul", "true_divide")] or named
-        return take_name("_".join(words[:3]) + "_kernel", self.kernel_names, "_")
+            words.setdefault(f"{call[1]}_{_step_of(region)}" if is_shared else call[1])
+        named = [word for word in words if word not in _PLAIN] or list(words) or [region.anchor.op]
+        return take_name("_".join(named[:3]) + "_kernel", self.kernel_names, "_")
+
+    def _calls_in(self, region: Region) -> list[tuple[int, str]]:
+        """Calls of torch's that a kernel computes, in their order."""
+        inside, waiting = dict(region.core), list(region.core.values())
+        while waiting:
+            for tensor in waiting.pop().tensors:
+                is_inlined = tensor.op in CHEAP and id(tensor) not in self.plan.materialised
+                if is_inlined and id(tensor) not in inside:
+                    inside[id(tensor)] = tensor
+                    waiting.append(tensor)
+        made = [value for value in self.plan.values if id(value) in inside and value.op not in _HOST]
+        return list(dict.fromkeys(value.origin for value in made if value.origin[1]))
 
     def _short(self, value: Value) -> str:
         """Name of a tensor in a kernel."""
@@ -162,8 +193,11 @@ class _Writer(Launches):
         if "libdevice." in kernels:
             imports.append("from triton.language.extra import libdevice")
         own = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-        if any("F." in line for line in body):
-            imports.append("import torch.nn.functional as F")
+        functional = "import torch.nn.functional as F"
+        if "F." in rest:
+            imports.append(functional)
+        else:
+            own = [line for line in own if line != functional]
         if any("math." in line for line in body):
             imports.append("import math")
         lines = list(dict.fromkeys([*own, *imports]))
@@ -181,12 +215,20 @@ class _Writer(Launches):
         kernels = "one kernel" if number == 1 and not calls else f"{number} kernel{'s' * (number > 1)}"
         text.append(f"{', '.join(dict.fromkeys(self.graph.steps))}: {kernels}.")
         for kernel in self.written:
-            totals = ", ".join(self.totals.get(kernel.name, ()))
+            totals = ", ".join(map(self._with_keys, self.totals.get(kernel.name, ())))
             fused = f" Fuses {', '.join(kernel.fused)}." if len(kernel.fused) > 1 else ""
             text.append(f"{kernel.name}: {totals}{'.' * bool(totals)}{fused} {kernel.plan}")
         if calls:
             text.append(f"PyTorch keeps {', '.join(calls)}.")
         return "\n".join(text)
+
+
+def _step_of(region: Region) -> str:
+    """Word for the part of a call that a kernel computes."""
+    anchor = region.anchor
+    if anchor.op == "reduce":
+        return {"amax": "max", "amin": "min"}.get(anchor.kind, str(anchor.kind))
+    return {"flat": "apply"}.get(region.kind, region.kind)
 
 
 class _Smaller(Exception):

@@ -115,7 +115,7 @@ class Plan:
                 continue
             needs = [tensor for tensor in value.tensors if id(tensor) in core or id(tensor) in tainted]
             is_sibling = anchor.op == value.op == "reduce" and _same_axes(value, anchor)
-            if not needs and not (is_sibling and value.inputs[0] is anchor.inputs[0]):
+            if not needs and not (is_sibling and _sources(value) & _sources(anchor)):
                 continue
             is_free = id(value) not in owned and id(value) not in self.refused
             is_free = is_free and not any(id(tensor) in tainted for tensor in needs)
@@ -153,6 +153,18 @@ def _picks_one(value: Value, anchor: Value, core: dict[int, Value]) -> bool:
     )
 
 
+def _sources(value: Value) -> set[int]:
+    """Tensors in memory that a value is computed from, and the values before it that kernels make."""
+    sources, waiting = set[int](), list(value.tensors)
+    while waiting:
+        tensor = waiting.pop()
+        if tensor.op in CHEAP:
+            waiting += tensor.tensors
+        else:
+            sources.add(id(tensor))
+    return sources
+
+
 def _same_axes(value: Value, anchor: Value) -> bool:
     """True if two reductions go over the same axes of the same sizes."""
     mine, its = value.inputs[0].shape, anchor.inputs[0].shape
@@ -164,7 +176,7 @@ def _same_axes(value: Value, anchor: Value) -> bool:
 
 
 _STAGES = ("sum", "amax", "amin", "prod")
-_FEW_RESULTS, _LONG, _PART = 128, 32768, 16384
+_FEW_RESULTS, _LONG, _PART = 48, 32768, 16384
 """Results below which, and elements beyond which, a reduction is split; elements of a part."""
 
 
@@ -194,12 +206,13 @@ def _split(value: Value) -> Value:
     results = product(value.shape)
     if value.kind not in _STAGES or int(results) > _FEW_RESULTS or int(length) < _LONG:
         return value
-    parts = bind(ceil_div(length, _PART), "parts")
+    parts, origin = bind(ceil_div(length, _PART), "parts"), value.origin
     first = make(
-        "partial", (x,), (results, parts), value.dtype, kind=value.kind, dims=value.dims, part=_PART
+        "partial", (x,), (results, parts), value.dtype, kind=value.kind, dims=value.dims, part=_PART,
+        origin=origin,
     )  # fmt: skip
-    second = make("reduce", (first,), (results, 1), value.dtype, kind=value.kind, dims=(1,))
-    return make("reshape", (second,), value.shape, value.dtype)
+    second = make("reduce", (first,), (results, 1), value.dtype, kind=value.kind, dims=(1,), origin=origin)
+    return make("reshape", (second,), value.shape, value.dtype, origin=origin)
 
 
 _LARGEST_HEAD = 256
@@ -235,7 +248,8 @@ def _as_attention(value: Value, new: Value, made: dict[int, Value], users: dict[
     product_of = made[id(scored)]
     inputs = (*product_of.inputs, new.inputs[1], *masks)
     return make(
-        "attention", inputs, value.shape, value.dtype, product=product_of, scores=made[id(scores)]
+        "attention", inputs, value.shape, value.dtype, product=product_of, scores=made[id(scores)],
+        origin=(value.origin[0], "attention"),
     )  # fmt: skip
 
 

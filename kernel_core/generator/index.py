@@ -61,7 +61,17 @@ class Joined:
     low: Index
 
 
-Index = int | Digit | Text | Joined
+@dataclass(frozen=True)
+class Part:
+    """Index along consecutive axes of those that another index is split into."""
+
+    whole: Index
+    sizes: tuple[int, ...]
+    first: int
+    last: int
+
+
+Index = int | Digit | Text | Joined | Part
 
 
 def is_zero(index: Index) -> bool:
@@ -83,15 +93,31 @@ def join(high: Index, size: int, low: Index) -> Index:
         and int(low.size) == int(size)
     ):
         return Digit(high.group, high.first, low.last)
+    if isinstance(high, Part) and isinstance(low, Part):
+        merged = _parts_joined(high, size, low)
+        if merged is not None:
+            return merged
     if isinstance(high, Joined):
         merged = join(high.low, size, low)
-        if isinstance(merged, Digit):
+        if not isinstance(merged, Joined):
             return join(high.high, high.size * size, merged)
-    if isinstance(high, Digit) and isinstance(low, Joined):
+    if isinstance(high, Digit | Part) and isinstance(low, Joined):
         front = join(high, _over(size, low.size), low.high)
-        if isinstance(front, Digit):
+        if not isinstance(front, Joined):
             return Joined(front, low.size, low.low)
     return Joined(high, size, low)
+
+
+def _parts_joined(high: Part, size: int, low: Part) -> Index | None:
+    """Index along the axes of two neighbouring parts; that which was split where these are all its axes."""
+    if (high.whole, high.sizes, high.last + 1) != (low.whole, low.sizes, low.first):
+        return None
+    if int(product(low.sizes[low.first : low.last + 1])) != int(size):
+        return None
+    outside = (*high.sizes[: high.first], *high.sizes[low.last + 1 :])
+    if all(map(is_one, outside)):
+        return high.whole
+    return Part(high.whole, high.sizes, high.first, low.last)
 
 
 def _over(size: int, low: int) -> int:
@@ -114,7 +140,7 @@ def groups_of(index: Index) -> frozenset[Group]:
         return index.groups
     if isinstance(index, Joined):
         return groups_of(index.high) | groups_of(index.low)
-    return frozenset()
+    return groups_of(index.whole) if isinstance(index, Part) else frozenset()
 
 
 LETTERS = {
@@ -148,4 +174,6 @@ def key(index: Index) -> str:
         return index.text
     if isinstance(index, Joined):
         return f"({key(index.high)}*{host(index.size)}+{key(index.low)})"
+    if isinstance(index, Part):
+        return f"{key(index.whole)}[{', '.join(map(host, index.sizes))}][{index.first}:{index.last + 1}]"
     return host(index)

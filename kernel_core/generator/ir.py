@@ -26,6 +26,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -72,8 +73,13 @@ class Value:
         return int(dim) % max(self.rank, 1)
 
 
+ORIGIN: ContextVar[tuple[int, str]] = ContextVar("ORIGIN", default=(0, ""))
+"""Number and name of the call of torch's that is being read."""
+
+
 def make(op: str, inputs: tuple[Any, ...], shape: Any, dtype: torch.dtype, **attributes: Any) -> Value:
-    """A value with its attributes."""
+    """A value with its attributes, and with the call that it comes from as `origin`."""
+    attributes.setdefault("origin", ORIGIN.get())
     return Value(op, inputs, tuple(shape), dtype, MappingProxyType(attributes))
 
 

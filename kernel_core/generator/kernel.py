@@ -13,6 +13,7 @@ from kernel_core.generator.index import (
     Digit,
     Index,
     Joined,
+    Part,
     Text,
     flatten,
     groups_of,
@@ -21,7 +22,7 @@ from kernel_core.generator.index import (
 )  # fmt: skip
 from kernel_core.generator.ir import Value
 from kernel_core.generator.sizes import Number, Size, host, is_one, product, same
-from kernel_core.generator.text import ATOM, PRODUCT, SUM, atom, wrapped
+from kernel_core.generator.text import ATOM, PRODUCT, SUM, wrapped
 from kernel_core.generator.values import HALF, TL, KernelValues, Unfusable
 
 
@@ -68,19 +69,8 @@ class Kernel(KernelValues):
             parts = _digits(index, sizes)
             if parts is not None:
                 return parts
-        result: list[Index] = []
-        for axis, size in enumerate(sizes):
-            if is_one(size):
-                result.append(0)
-                continue
-            inner = product(sizes[axis + 1 :])
-            text, binds = self.index(index)
-            if not is_one(inner):
-                text, binds = f"{wrapped((text, binds), PRODUCT)} // {atom(self._named(inner))}", PRODUCT
-            if any(not is_one(size) for size in sizes[:axis]):
-                text, binds = f"{wrapped((text, binds), PRODUCT)} % {atom(self._named(size))}", PRODUCT
-            result.append(Text(text, groups_of(index), binds))
-        return result
+        own = tuple(sizes)
+        return [0 if is_one(size) else Part(index, own, axis, axis) for axis, size in enumerate(own)]
 
     def _permute(self, value: Value, coords: Sequence[Index]) -> str:
         inner: list[Index] = [0] * len(coords)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kernel_core.generator.fuse import Plan, Region
+from kernel_core.generator.fuse import Plan, Region, stored
 from kernel_core.generator.index import AXES
 from kernel_core.generator.ir import CHEAP, Value
 from kernel_core.generator.names import canonical, take_name
 from kernel_core.generator.read import Graph, Unreadable
-from kernel_core.generator.schedules.written import Written
+from kernel_core.generator.schedules.written import Written, packed
 from kernel_core.generator.shapes import run_in, shape_text
 from kernel_core.generator.sizes import Size, host
 
 _SPATIAL, _MANY_DIMENSIONS = ("conv", "window"), 2
 """Regions that need dimensions of an image one by one; so many get names together."""
+_LONGEST_LINE = 100
 
 
 class Launches:
@@ -24,6 +25,8 @@ class Launches:
     def __init__(self, graph: Graph, plan: Plan) -> None:
         self.graph, self.plan = graph, plan
         self.names: dict[int, str] = {}
+        self.shapes: dict[int, tuple[int, ...]] = {}
+        """Shapes of tensors that the host allocates in another shape than their value's."""
         self.taken = graph.names.taken
         self.written: list[Written] = []
         self.lines: list[str] = []
@@ -82,20 +85,25 @@ class Launches:
         def renamed(text: str) -> str:
             return re.sub(r"(?<![.\w])[A-Za-z_]\w*", lambda match: own.get(match[0], match[0]), text)
 
-        tensors = [self._expression(value) for value in written.tensors.values()]
+        tensors = [self._memory(value) for value in written.tensors.values()]
         given = [own.get(name, numbers[name]) for name in written.numbers]
         grid = renamed(written.grid)
         if grid.startswith("lambda"):
             self.lines.append(f"grid = {grid}")
             grid = "grid"
         constants = [f"{name}={renamed(text)}" for name, text in written.constants.items()]
-        self.lines.append(f"{written.name}[{grid}]({', '.join([*tensors, *given, *constants])})")
+        ranks = {name: len(shape) for name, shape in self._shapes(written)}
+        arguments = [*tensors, *_starred(given, ranks), *constants]
+        line = f"{written.name}[{grid}]({', '.join(arguments)})"
+        if len(line) > _LONGEST_LINE:
+            line = f"{written.name}[{grid}](\n    " + ",\n    ".join(packed(arguments)) + ",\n)"
+        self.lines.append(line)
 
     def _shapes(self, written: Written) -> list[tuple[str, tuple[int, ...]]]:
         """Names and shapes of a launch's tensors that the host has, those that are read first."""
         known = sorted(written.tensors.values(), key=lambda tensor: tensor in written.outputs)
         return [
-            (self._expression(tensor), tensor.shape)
+            self._name_and_shape(tensor)
             for tensor in known
             if tensor.op == "leaf" or id(tensor) in self.names
         ]
@@ -139,14 +147,19 @@ class Launches:
             function, fill = "full", f", {host(start.inputs[0])}"
         tensors = [argument for argument in written.tensors.values() if argument not in written.outputs]
         for tensor in tensors:
-            if tensor.dtype == value.dtype and list(map(host, tensor.shape)) == list(map(host, value.shape)):
+            if tensor.dtype == value.dtype and host(tensor.shape) == host(value.shape):
+                return f"torch.{function}_like({self._expression(tensor)}{fill})"
+        later = {host(other.shape): other.shape for other in self.plan.values if stored(other) is value}
+        for tensor in tensors:
+            if tensor.dtype == value.dtype and host(tensor.shape) in later:
+                self.shapes[id(value)] = tensor.shape
                 return f"torch.{function}_like({self._expression(tensor)}{fill})"
         source = next(iter(tensors), None) or next(iter(self.graph.inputs), None)
         if source is None:
             raise Unreadable("a kernel without a tensor that says its device")
         same = next((tensor for tensor in tensors if tensor.dtype == value.dtype), None)
-        dtype = f"{self._expression(same)}.dtype" if same is not None else str(value.dtype)
-        device = f"{self._expression(source)}.device"
+        dtype = f"{self._memory(same)}.dtype" if same is not None else str(value.dtype)
+        device = f"{self._memory(source)}.device"
         shapes = self._shapes(written)
         runs = [run_in(size, shapes) for size in value.shape]
         shape = shape_text(
@@ -155,6 +168,9 @@ class Launches:
                 for size, run in zip(value.shape, runs, strict=True)
             ]
         )
+        like = shape.removesuffix(".shape")
+        if any(self._memory(tensor) == like and tensor.dtype == value.dtype for tensor in tensors):
+            return f"torch.{function}_like({like}{fill})"
         return f"torch.{function}({shape}{fill}, device={device}, dtype={dtype})"
 
     def _call(self, values: list[Value]) -> None:
@@ -163,16 +179,17 @@ class Launches:
         text = first.text.format(*(self._expression(tensor) for tensor in first.tensors))
         if not first.path:
             name = self._name(first, first.base)
-            self.lines.append(f"{name} = {text}")
+            self.keys[first.key] = name
+            self.lines.append(f"{name} = {text}.contiguous()")
         else:
             name = self._free(first.base)
             self.lines.append(f"{name} = {text}")
             for value in values:
                 own = self._name(value, "_".join(map(str, (first.base, *value.path))))
-                self.lines.append(f"{own} = {name}{''.join(f'[{index}]' for index in value.path)}")
-        for value in values:
-            self.keys[value.key] = self.names[id(value)]
-            self.lines.append(f"{self.names[id(value)]} = {self.names[id(value)]}.contiguous()")
+                self.keys[value.key] = own
+                self.lines.append(
+                    f"{own} = {name}{''.join(f'[{index}]' for index in value.path)}.contiguous()"
+                )
 
     def _name(self, value: Value, wanted: str) -> str:
         name = self._free(wanted)
@@ -182,18 +199,28 @@ class Launches:
     def _free(self, wanted: str) -> str:
         return take_name(wanted, self.taken, "_")
 
+    def _memory(self, value: Value) -> str:
+        """Host name of the tensor whose memory has a value, in any shape."""
+        return self._name_and_shape(value)[0]
+
     def _expression(self, value: Value) -> str:
-        """Host text of a value in memory, as a view where its shape differs."""
+        """Host text of a value in memory, as a view where the tensor has another shape."""
+        while value.op == "expand" and id(value) not in self.names:
+            value = value.inputs[0]
+        name, shape = self._name_and_shape(value)
+        if host(shape) == host(value.shape):
+            return name
+        text = shape_text(value.shape)
+        text = text.removeprefix("(").removesuffix(")").removesuffix(",") if len(value.shape) else "()"
+        return f"{name}.view({text})"
+
+    def _name_and_shape(self, value: Value) -> tuple[str, tuple[int, ...]]:
         if value.op == "leaf":
-            return value.text
+            return value.text, value.shape
         if id(value) in self.names:
-            return self.names[id(value)]
-        if value.op == "reshape":
-            shape = shape_text(value.shape)
-            shape = shape.removeprefix("(").removesuffix(")").removesuffix(",") if len(value.shape) else "()"
-            return f"{self._expression(value.inputs[0])}.view({shape})"
-        if value.op == "expand":
-            return self._expression(value.inputs[0])
+            return self.names[id(value)], self.shapes.get(id(value), value.shape)
+        if value.op in ("reshape", "expand"):
+            return self._name_and_shape(value.inputs[0])
         raise Unreadable(f"{value.op} that no kernel stored")
 
     def _with_keys(self, line: str) -> str:
@@ -235,6 +262,28 @@ class Launches:
         self.taken |= set(names)
         named = [pattern.sub(lambda match: texts[match[0]], line) for line in lines]
         return [*named[: places[0]], f"{', '.join(names)} = {leaf.text}.shape", *named[places[0] :]]
+
+
+def _starred(arguments: list[str], ranks: dict[str, int]) -> list[str]:
+    """The arguments with a shape's last dimensions, or a tuple of geometry, as one with a star."""
+    result: list[str] = []
+    while arguments:
+        text, *arguments = arguments
+        tensor, _, axis = text.removesuffix("]").partition(".shape[")
+        name, _, number = text.removesuffix("]").rpartition("[")
+        if axis.isdigit() and tensor in ranks:
+            first, rank = int(axis), ranks[tensor]
+            rest = [f"{tensor}.shape[{k if k < rank - 1 else -1}]" for k in range(first + 1, rank)]
+            star = f"*{tensor}.shape[{first}:]"
+        elif number == "0" and name.endswith((".stride", ".padding", ".dilation")):
+            rest = [other for k, other in enumerate(arguments, start=1) if other == f"{name}[{k}]"]
+            star = f"*{name}"
+        else:
+            rest, star = [], text
+        if rest and arguments[: len(rest)] == rest:
+            text, arguments = star, arguments[len(rest) :]
+        result.append(text)
+    return result
 
 
 def _words(line: str) -> list[str]:

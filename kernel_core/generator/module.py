@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from textwrap import indent
 
 from kernel_core.generator.read import forward_of
 
@@ -40,7 +41,8 @@ def kept(tree: ast.Module, body: list[str]) -> str:
     )
     text = ast.unparse(ast.fix_missing_locations(model_text))
     head, _, _ = text.rpartition("        pass")
-    text = head + "\n".join(f"        {line}" for line in body)
+    text = head + indent("\n".join(body), " " * 8)
+    text = text.replace(":\n\n    def ", ":\n    def ", 1)
     if "def __init__" in text:
         text = _without_docstring(text)
     needed = _needed(tree, model, items, model.bases, body)
@@ -82,7 +84,9 @@ def _names_read(function: ast.FunctionDef) -> set[str]:
         for part in ast.walk(node)
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
     }
-    return (_names_of(function.body) - bound) | _names_of(list(map(ast.Expr, function.args.defaults)))
+    nodes: list[ast.AST] = [*function.body, *function.args.defaults]
+    read = {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
+    return read - bound
 
 
 def _arguments(function: ast.FunctionDef) -> list[ast.arg]:

@@ -19,12 +19,23 @@ from unittest import mock
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode, unset_fake_temporarily
+from torch.nn.modules.conv import _ConvNd
 
 from kernel_core.generator.names import NAMES, Names
-from kernel_core.generator.recorder import Graph, Recorder, Unreadable, module_path, short_name, with_text
+from kernel_core.generator.recorder import (
+    FIXED,
+    Graph,
+    Recorder,
+    Unreadable,
+    module_path,
+    short_name,
+    with_text,
+)
 from kernel_core.generator.sizes import Number, Size, host
 from kernel_core.records import Problem
 
+_GEOMETRY = ("stride", "padding", "dilation", "output_padding")
+"""Numbers of a convolution that keep their text where they are 0 or 1: all are written alike."""
 PRODUCTS = frozenset(
     {
         *("linear", "bilinear", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "einsum"),
@@ -112,7 +123,8 @@ def _named_numbers(model: nn.Module) -> Iterator[None]:
         path = module_path(name)
         for key, value in list(vars(module).items()):
             if not key.startswith("_") and key != "training":
-                vars(module)[key] = with_text(value, f"{path}.{key}")
+                fixed = () if isinstance(module, _ConvNd) and key in _GEOMETRY else FIXED
+                vars(module)[key] = with_text(value, f"{path}.{key}", fixed)
     with ExitStack() as stack:
         for function in ("sqrt", "log", "exp"):
             stack.enter_context(mock.patch.object(math, function, _keeping(function)))

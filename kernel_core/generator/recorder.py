@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_flatten, tree_map
 
 from kernel_core.generator.decompose import FAULTS, decomposed, paired
-from kernel_core.generator.ir import Unsupported, Value, make
+from kernel_core.generator.ir import ORIGIN, Unsupported, Value, make
 from kernel_core.generator.names import NAMES, Names
 from kernel_core.generator.operators import BUILDERS, pointwise
 from kernel_core.generator.operators.indexing import assign
@@ -25,12 +25,19 @@ from kernel_core.generator.sizes import Number, Size, host, without_text
 
 OPAQUE = (nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.TransformerEncoderLayer)
 """Layers that call what has no name in torch's interface; they stay layers."""
+LAYERS = {
+    nn.Linear: "linear", nn.Bilinear: "bilinear",
+    nn.Conv1d: "conv1d", nn.Conv2d: "conv2d", nn.Conv3d: "conv3d",
+    nn.ConvTranspose1d: "conv_transpose1d", nn.ConvTranspose2d: "conv_transpose2d",
+    nn.ConvTranspose3d: "conv_transpose3d",
+}  # fmt: skip
+"""Layers of one function, which stay layers where the function stays torch's."""
 _KEYS = itertools.count()
 """Numbers of results that stay torch's: an id may belong to a value that is gone."""
 _PLAIN = ("dim", "is_floating_point", "is_complex", "is_contiguous", "stride", "element_size", "get_device")
 
 
-_FIXED = (0, 1, -1)
+FIXED = (0, 1, -1)
 """Attributes that are literals in the answer: a stride of 1 is no size, and an axis is none."""
 
 
@@ -61,14 +68,14 @@ def module_path(name: str) -> str:
     return text
 
 
-def with_text(value: Any, text: str) -> Any:
-    """Return a number, or a tuple of them, with its host text; other values stay."""
+def with_text(value: Any, text: str, fixed: Sequence[int] = FIXED) -> Any:
+    """Return a number, or a tuple of them, with its host text; `fixed` numbers and other values stay."""
     if type(value) is int:
-        return Size(value, text) if value not in _FIXED else value
+        return Size(value, text) if value not in fixed else value
     if type(value) is float:
         return Number(value, text)
     if type(value) is tuple and value and all(type(item) in (int, float) for item in value):
-        return tuple(with_text(item, f"{text}[{k}]") for k, item in enumerate(value))
+        return tuple(with_text(item, f"{text}[{k}]", fixed) for k, item in enumerate(value))
     return value
 
 
@@ -108,7 +115,8 @@ class Recorder(TorchFunctionMode):
         call = nn.Module.__call__
 
         def layer(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if not isinstance(module, OPAQUE):
+            function = LAYERS.get(type(module))
+            if not isinstance(module, OPAQUE) and function not in self._library:
                 return call(module, *args, **kwargs)
             plain = tree_map(without_text, (args, kwargs))
             with torch._C.DisableTorchFunction():
@@ -116,6 +124,9 @@ class Recorder(TorchFunctionMode):
                     result = _one_step(module, *plain[0], **plain[1])
                 else:
                     result = call(module, *plain[0], **plain[1])
+            if function is not None:
+                self._steps.append(function)
+                return self._call(self._paths[id(module)], args, kwargs, result, function)
             self._reasons.append(f"{type(module).__name__}: a layer without a schedule")
             return self._call(self._paths[id(module)], args, kwargs, result, type(module).__name__)
 
@@ -208,6 +219,7 @@ class Recorder(TorchFunctionMode):
             return self._call(_spelled(name), args, kwargs, result, base)
         in_place = isinstance(args[0] if args else None, torch.Tensor) and result is args[0]
         values = self._values_of((args, kwargs))
+        ORIGIN.set((len(self._steps), base.removeprefix("scaled_dot_product_")))
         reason = "another shape or type than torch's"
         try:
             made = built(base, *values)

@@ -18,6 +18,7 @@ from kernel_core.generator.index import (
     Group,
     Index,
     Joined,
+    Part,
     Text,
     groups_of,
     is_zero,
@@ -28,6 +29,7 @@ from kernel_core.generator.sizes import Number, Size, host, is_one, product
 
 ATOM, PRODUCT, SUM, LOOSE = 4, 3, 2, 1
 IDENTIFIER = re.compile(r"\w+")
+_VIEWED = re.compile(r"\w+(\[[:, None]+\])?")
 _WALKED = ("i", "row", "rows", "cols")
 """Groups that walk over elements or rows."""
 
@@ -201,7 +203,19 @@ class KernelText:
             high, size, low = index.high, self._named(index.size), self.index(index.low)
             text = f"{wrapped(self.index(high), PRODUCT)} * {size}"
             return (text, PRODUCT) if is_zero(index.low) else (f"{text} + {wrapped(low, SUM)}", SUM)
+        if isinstance(index, Part):
+            return self._part(index)
         return self.size(index), ATOM
+
+    def _part(self, part: Part) -> tuple[str, int]:
+        text, binds = self.index(part.whole)
+        inner = product(part.sizes[part.last + 1 :])
+        if not is_one(inner):
+            text, binds = f"{wrapped((text, binds), PRODUCT)} // {atom(self._named(inner))}", PRODUCT
+        if not all(map(is_one, part.sizes[: part.first])):
+            size = self._named(product(part.sizes[part.first : part.last + 1]))
+            text, binds = f"{wrapped((text, binds), PRODUCT)} % {atom(size)}", PRODUCT
+        return text, binds
 
     def _named(self, size: int) -> str:
         return self.size(size, self._letters.get(canonical(size), ""))
@@ -252,7 +266,9 @@ class KernelText:
                 continue
             is_alone = len(splits) == 1
             for name, divisor, size in splits:
-                if divisor and size:
+                if "num_groups" in self.numbers.get(size, ""):
+                    index, extent = "group", "num_groups"
+                elif divisor and size:
                     index, extent = "channel", "channels"
                 elif divisor:
                     index, extent = "outer", ""
@@ -310,7 +326,7 @@ class KernelText:
 def _all_of(conditions: Sequence[str]) -> str:
     if len(conditions) == 1:
         return conditions[0]
-    return " & ".join(part if IDENTIFIER.fullmatch(part) else f"({part})" for part in conditions)
+    return " & ".join(part if _VIEWED.fullmatch(part) else f"({part})" for part in conditions)
 
 
 def wrapped(written: tuple[str, int], least: int) -> str:

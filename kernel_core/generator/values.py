@@ -18,7 +18,7 @@ from kernel_core.generator.index import (
     letters,
 )  # fmt: skip
 from kernel_core.generator.ir import Value
-from kernel_core.generator.sizes import Size, is_one
+from kernel_core.generator.sizes import Size, is_one, product
 from kernel_core.generator.text import ATOM, PRODUCT, SUM, KernelText, wrapped
 
 _LITERAL = re.compile(r"-?\d+(\.\d*)?(e-?\d+)?")
@@ -173,13 +173,46 @@ class KernelValues(KernelText):
 
 
 def _result_name(value: Value) -> str:
-    """Name of a line's result by its operator."""
+    """Name of a line's result by its operator; moments have the names that statistics gives them."""
     name = value.entry.name.strip("_") if value.op == "point" else value.op
+    if name == "true_divide":
+        return _moment(value) or "quotient"
+    if name == "sub" and _moment(value.inputs[1]) == "mean":
+        return "centered"
+    if name == "rsqrt" and _is(value.inputs[0], "add") and _moment(value.inputs[0].inputs[0]) == "var":
+        return "rstd"
     return _RESULTS.get(name, name)
 
 
+def _is(value: Any, name: str) -> bool:
+    return isinstance(value, Value) and value.op == "point" and value.entry.name.strip("_") == name
+
+
+def _moment(value: Any) -> str:
+    """`mean`, `var` or `mean_square` of a sum that is divided by the number of its terms; else empty."""
+    value = _without_layout(value)
+    total = _without_layout(value.inputs[0]) if _is(value, "true_divide") else None
+    if total is None or total.op != "reduce" or total.kind != "sum":
+        return ""
+    terms = total.inputs[0]
+    terms = terms.inputs[0] if terms.op == "partial" else terms
+    if isinstance(value.inputs[1], Value) or int(value.inputs[1]) * product(total.shape) != product(
+        terms.shape
+    ):
+        return ""
+    if not _is(terms, "square"):
+        return "mean"
+    return "var" if _is(terms.inputs[0], "sub") else "mean_square"
+
+
+def _without_layout(value: Any) -> Any:
+    while isinstance(value, Value) and value.op in ("reshape", "expand", "cast"):
+        value = value.inputs[0]
+    return value if isinstance(value, Value) else None
+
+
 _RESULTS = {
-    "add": "total", "sub": "diff", "mul": "scaled", "true_divide": "quotient", "square": "squared",
+    "add": "total", "sub": "diff", "mul": "scaled", "square": "squared",
     "maximum": "upper", "minimum": "lower", "cast": "value", "where": "chosen", "sqrt": "root",
     "gelu_erf": "gelu", "gelu_tanh": "gelu", "neg": "negated", "exp": "exps", "pad": "padded",
     "cat": "joined", "abs": "size", "log": "logs", "power": "powered", "rsqrt": "inverse",

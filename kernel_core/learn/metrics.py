@@ -73,7 +73,7 @@ def kernel_rates(turns: Sequence[Turn], kind: SpeedKind) -> Metrics:
 
 
 def probe_of(groups: Sequence[TrajectoryGroup], step: int, kind: SpeedKind, num_left_out: int) -> Probe:
-    """Return the curriculum's measurements, from one answer per validation problem."""
+    """Return the curriculum's measurements: rates over all answers, one per validation problem."""
     outcomes: list[Outcome] = [
         outcome_of(turn.evaluation, turn.index)
         for group in groups

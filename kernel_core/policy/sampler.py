@@ -180,7 +180,7 @@ class CopySampler:
 
     @torch.no_grad()
     def publish(self, policy: TorchPolicy) -> None:
-        """Copy the trained weights over in place, so that recorded graphs stay valid."""
+        """Copy trained weights in place, so that CUDA graphs stay valid; take the policy's version."""
         pairs = zip(self._policy.model.parameters(), policy.model.parameters(), strict=True)
         mine, theirs = zip(
             *(pair for pair, trained in zip(pairs, self._trained, strict=True) if trained), strict=True

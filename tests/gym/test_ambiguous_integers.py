@@ -6,6 +6,7 @@ import pytest
 import torch
 from exploit_files import PROBLEMS
 
+from kernel_core.gym.numerics import random_rounding
 from kernel_core.gym.numerics.ambiguous_integers import look_for_undecided
 from kernel_core.gym.numerics.compare import all_pass
 from kernel_core.gym.numerics.error_model import truncated
@@ -179,8 +180,11 @@ def test_places_that_are_wrong_by_themselves_stay_so_beside_equals() -> None:
     assert not all_pass(right, wanted)
 
 
-@pytest.mark.parametrize(("steps", "passes"), [(10, 25), (4_000, 9), (30_000, 3)])
-def test_a_reference_of_many_steps_is_asked_less_often(steps: int, passes: int) -> None:
+@pytest.mark.parametrize(("steps", "passes"), [(1, 25), (400, 9), (3_000, 3)])
+def test_a_reference_of_many_steps_is_asked_less_often(
+    steps: int, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random_rounding, "_MOST_OPERATORS", 4_000)
     calls = 0
 
     def forward(inputs: list[torch.Tensor]) -> list[torch.Tensor]:

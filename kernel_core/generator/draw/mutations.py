@@ -39,13 +39,14 @@ MUTATIONS: dict[str, Edit] = {
     "missing_mask_in_reduction": _replaced(
         r"tl\.where\((?:mask|cols\[None, :\] < n_cols), (\w+), (?:0\.0|float\([^)]*\))\)$", r"\1"
     ),
-    "sum_for_mean": _replaced(r"^( +\w*quotient\w*) = (\w+) / n_(?:rows|cols)$", r"\1 = \2"),
+    "sum_for_mean": _replaced(r"^( +(?:quotient|mean|var)\w*) = (\w+) / n_(?:rows|cols)$", r"\1 = \2"),
     "wrong_initial_maximum": _replaced(r'float\("-inf"\)', "0.0"),
     "missing_eps": _replaced(r"^( +\w+) = (\w+) \+ eps\w*$", r"\1 = \2"),
     "maximum_for_sum": _replaced(r"= tl\.sum\(", "= tl.max("),
     "sum_for_maximum": _replaced(r"= tl\.max\(", "= tl.sum("),
     "lost_accumulation": _replaced(r"^( +)(\w+) \+= (\w+)$", r"\1\2 = \3"),
     "lost_product": _replaced(r"acc = tl\.dot\((\w+), (\w+), acc, ", r"acc = tl.dot(\1, \2, "),
+    "lost_padding": _replaced(r"^( +i\w = .*) - P\w$", r"\1"),
     "wrong_stride": _replaced(r"(\[:, None\]\)?) \* ([A-Z]\w*|n_cols) \+ ", r"\1 * (\2 + 1) + "),
     "short_grid": _replaced(r"\(triton\.cdiv\((\w+), 1024\),\)", r"(\1 // 1024,)"),
     "other_sign": _replaced(r"^( +\w+ = \w+) - (\w+)$", r"\1 + \2"),

@@ -1,17 +1,21 @@
-"""Convolutions: an implicit matrix product over channels and offsets, or a direct sum for few channels.
+"""Convolutions: a matrix product for each offset of the weight, or a direct sum for few channels a group.
 
-The product's rows are output places, its columns output channels of one group, and K walks over the channels
-and offsets of the weight. No patch is written to memory.
+The product's rows are output positions, its columns output channels of one group, and K walks over the input
+channels. No patch is written to memory.
 """
 
 from __future__ import annotations
+
+from contextlib import ExitStack
+from itertools import accumulate
 
 from kernel_core.generator.index import Group, Index, Text, groups_of, image_letters, is_zero, join
 from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.schedules.gemm import Tile
 from kernel_core.generator.schedules.written import Context, Written, store_outputs
-from kernel_core.generator.sizes import Size, product
+from kernel_core.generator.sizes import Size, is_one, product
+from kernel_core.generator.text import ATOM
 
 FEW = 16
 """Output channels of a group below which tiles of a product would be empty."""
@@ -27,86 +31,129 @@ def write(context: Context) -> Written:
     out = anchor.shape[1] // groups
     if int(groups) > 1 and int(out) < FEW:
         return _direct(context, out, own_in)
-    space, offsets = tuple(anchor.shape[2:]), tuple(weight.shape[2:])
     names = image_letters(anchor.rank)
-    kernel_names = tuple(f"K{letter}" for letter in names[2:])
+    taps = _taps(anchor)
     many = int(groups) > 1 or isinstance(groups, Size)
     tile = Tile(
         context,
         (groups,) if many else (),
         ("G",),
-        (anchor.shape[0], *space),
+        (anchor.shape[0], *anchor.shape[2:]),
         (names[0], *(f"O{letter}" for letter in names[2:])),
         (out,),
         ("OC",),
-        (own_in, *offsets),
-        ("C", *kernel_names),
+        (own_in,),
+        ("C",),
+        taps=taps,
     )
     tile.kernel.name_axes(x.shape, names)
+    _name_geometry(tile.kernel, anchor)
     kernel, z = tile.kernel, tile.batch.digit(0) if many else 0
-    places = [tile.m.digit(1 + axis) for axis in range(len(space))]
+    places = [tile.m.digit(1 + axis) for axis in range(len(taps))]
+    offsets = [tap.digit(0) for tap in taps]
     out_channel = join(z, out, tile.n.digit(0))
 
     def left() -> str:
-        spread = [tile.k_of_a.digit(1 + axis) for axis in range(len(space))]
         channel = join(z, own_in, tile.k_of_a.digit(0))
-        return _loaded(kernel, anchor, [tile.m.digit(0), channel], places, spread)
+        return _loaded(kernel, anchor, [tile.m.digit(0), channel], places, taps, tile.m.view)
 
     def right() -> str:
-        k = tile.k_of_b
-        offset = [k.digit(1 + axis) for axis in range(len(space))]
-        front = (
-            [join(z, own_in, k.digit(0)), tile.n.digit(0)] if anchor.transposed else [out_channel, k.digit(0)]
-        )
-        return kernel.at(weight, [*front, *offset])
+        channel = tile.k_of_b.digit(0)
+        front = [join(z, own_in, channel), tile.n.digit(0)] if anchor.transposed else [out_channel, channel]
+        return kernel.at(weight, [*front, *offsets])
 
     own: list[Index] = [tile.m.digit(0), out_channel, *places]
     plan = (
-        "Implicit GEMM: rows are output positions, columns are output channels, "
-        "K covers input channels and kernel offsets."
+        "Implicit GEMM: rows are output positions, columns are output channels; "
+        "each kernel offset adds a product over the input channels."
     )
     return tile.finish(left, right, own, plan)
 
 
+def _taps(anchor: Value) -> list[Group]:
+    """Loops over the offsets of the weight, one an axis of space."""
+    letters = image_letters(anchor.rank)[2:]
+    sizes = anchor.inputs[1].shape[2:]
+    depths = accumulate(0 if is_one(size) else 1 for size in sizes)
+    return [
+        Group(f"k{letter.lower()}", (size,), (f"K{letter}",), depth=depth)
+        for letter, size, depth in zip(letters, sizes, depths, strict=True)
+    ]
+
+
+def _name_geometry(kernel: Kernel, anchor: Value) -> None:
+    """Make arguments of all sizes of space, in an order that every convolution has."""
+    letters = image_letters(anchor.rank)[2:]
+    x, weight = anchor.inputs
+    for kind, sizes in (("", x.shape[2:]), ("O", anchor.shape[2:]), ("K", weight.shape[2:])):
+        for letter, size in zip(letters, sizes, strict=True):
+            kernel.size(size, f"{kind}{letter}")
+    for kind, numbers in (("S", anchor.stride), ("P", anchor.padding), ("D", anchor.dilation)):
+        for letter, number in zip(letters, numbers, strict=True):
+            kernel.size(number, f"{kind}{letter}")
+
+
 def _loaded(
-    kernel: Kernel, anchor: Value, front: list[Index], places: list[Index], spread: list[Index]
+    kernel: Kernel, anchor: Value, front: list[Index], places: list[Index], taps: list[Group], view: str
 ) -> str:
     """The input under an offset of the weight, 0 beyond its edges."""
-    x, conditions, coords = anchor.inputs[0], list[Text](), list[Index](front)
-    for axis, (place, offset) in enumerate(zip(places, spread, strict=True)):
-        stride, padding, dilation = anchor.stride[axis], anchor.padding[axis], anchor.dilation[axis]
-        groups = groups_of(place) | groups_of(offset)
-        at, step = kernel.index(place)[0], kernel.index(offset)[0]
-        size = kernel.size(x.shape[2 + axis], image_letters(anchor.rank)[2 + axis])
-        step = step if _is(dilation, 1) else f"{step} * {kernel.size(dilation)}"
-        if is_zero(offset) and _is(stride, 1) and _is(padding, 0):
-            coords.append(place)
-            continue
-        if not anchor.transposed:
-            at = at if _is(stride, 1) else f"{at} * {kernel.size(stride)}"
-            text = f"{at} + {step}" if _is(padding, 0) else f"{at} + {step} - {kernel.size(padding)}"
-            if not _is(padding, 0):
-                conditions += [Text(f"{text} >= 0", groups), Text(f"{text} < {size}", groups)]
-            coords.append(Text(text, groups, 2))
-            continue
-        text = f"{at} - {step}" if _is(padding, 0) else f"{at} + {kernel.size(padding)} - {step}"
-        conditions.append(Text(f"{text} >= 0", groups))
-        if not _is(stride, 1):
-            by = kernel.size(stride)
-            conditions.append(Text(f"({text}) % {by} == 0", groups))
-            text = f"({text}) // {by}"
-        conditions.append(Text(f"{text} < {size}", groups))
-        coords.append(Text(text, groups, 2))
-    with kernel.guarded(*conditions):
+    x, coords, bounds = anchor.inputs[0], list[Index](front), list[str]()
+    letters = image_letters(anchor.rank)[2:]
+    groups = frozenset[Group]()
+    for axis, (place, tap, letter) in enumerate(zip(places, taps, letters, strict=True)):
+        its = groups_of(place) | groups_of(tap.digit(0))
+        name, conditions = _position(kernel, anchor, axis, place, tap, letter, view)
+        if conditions:
+            groups |= its
+        bounds += conditions
+        coords.append(Text(f"{name}{view}", its, ATOM))
+    if not bounds:
+        return kernel.at(x, coords)
+    depth = max((tap.depth for tap in taps), default=0)
+    inside = kernel.remember(
+        ("inside", id(anchor)),
+        depth,
+        lambda: _line(kernel, "inside", " & ".join(f"({b})" for b in bounds), depth),
+    )
+    with kernel.guarded(Text(f"{inside}{view}", groups)):
         loaded = kernel.at(x, coords)
-    if conditions and not kernel.in_memory(x):
-        inside = " & ".join(f"({condition.text})" for condition in conditions)
-        return f"tl.where({inside}, {loaded}, 0.0)"
-    return loaded
+    return loaded if kernel.in_memory(x) else f"tl.where({inside}{view}, {loaded}, 0.0)"
 
 
-def _is(number: int, wanted: int) -> bool:
-    return not isinstance(number, Size) and number == wanted
+def _position(
+    kernel: Kernel, anchor: Value, axis: int, place: Index, tap: Group, letter: str, view: str
+) -> tuple[str, list[str]]:
+    """Name of the input's position along one axis, and the conditions under which it is inside."""
+    stride, padding, dilation = (
+        kernel.size(number[axis], f"{kind}{letter}")
+        for kind, number in (("S", anchor.stride), ("P", anchor.padding), ("D", anchor.dilation))
+    )
+    size = kernel.size(anchor.inputs[0].shape[2 + axis], letter)
+    at = kernel.index(place)[0].removesuffix(view)
+    step = "" if is_zero(tap.digit(0)) else tap.name + ("" if dilation == "1" else f" * {dilation}")
+    pad = "" if padding == "0" else padding
+
+    def line(name: str, text: str) -> str:
+        return kernel.remember((name, id(anchor)), tap.depth, lambda: _line(kernel, name, text, tap.depth))
+
+    if not anchor.transposed:
+        text = at if stride == "1" else f"{at} * {stride}"
+        text += f" + {step}" * bool(step) + f" - {pad}" * bool(pad)
+        name = line(f"i{letter.lower()}", text)
+        return name, [f"{name} >= 0", f"{name} < {size}"] if pad else []
+    text = at + f" + {pad}" * bool(pad) + f" - {step}" * bool(step)
+    if stride == "1":
+        name = line(f"i{letter.lower()}", text)
+        return name, [f"{name} >= 0", f"{name} < {size}"]
+    full = line(f"t{letter.lower()}", text)
+    name = line(f"i{letter.lower()}", f"{full} // {stride}")
+    return name, [f"{full} >= 0", f"{full} % {stride} == 0", f"{name} < {size}"]
+
+
+def _line(kernel: Kernel, name: str, text: str, depth: int) -> str:
+    fresh = kernel.fresh(name, depth)
+    kernel.line(f"{fresh} = {text}", depth)
+    return fresh
 
 
 def _direct(context: Context, out: int, own_in: int) -> Written:
@@ -122,53 +169,36 @@ def _direct(context: Context, out: int, own_in: int) -> Written:
     kernel.fresh("acc")
     kernel.line("acc = tl.zeros((BLOCK,), dtype=tl.float32)")
     coords: list[Index] = [group.digit(axis) for axis in range(anchor.rank)]
-    channel = kernel.index(coords[1])[0]
-    names = [f"k{axis.lower()}" for axis in axes[2:]]
-    sizes = [own_in, *weight.shape[2:]]
-    loops = [
-        Group(name, (size,), (name.upper(),), depth=1)
-        for name, size in zip(["ic", *names], sizes, strict=True)
-    ]
-    kernel.name_sizes([group, *loops])
+    taps = _taps(anchor)
+    channels = Group("ic", (own_in,), ("IC",), depth=1 + max(tap.depth for tap in taps))
+    kernel.name_sizes([group, *taps, channels])
     kernel.name_axes(anchor.inputs[0].shape, axes)
-    group_index = channel if _is(out, 1) or int(out) == 1 else f"{channel} // {kernel.size(out)}"
-    _sum_over(kernel, loops, 0, anchor, weight, coords, group_index, out, own_in)
+    _name_geometry(kernel, anchor)
+    own = Text(f"{kernel.index(coords[1])[0]} // {kernel.size(out)}", groups_of(coords[1]), 2)
+    base: Index = coords[1] if _is(out, 1) or int(out) == 1 else own
+    inner: Index = 0 if int(own_in) == 1 else channels.digit(0)
+    channel = base if int(own_in) == 1 else join(base, own_in, inner)
+    with ExitStack() as loops:
+        for loop in (*taps, channels):
+            if not is_zero(loop.digit(0)) and not (loop is channels and int(own_in) == 1):
+                size = kernel.size(loop.sizes[0], loop.letters[0])
+                loops.enter_context(kernel.loop(f"for {loop.name} in range({size}):"))
+        x = _loaded(kernel, anchor, [coords[0], channel], list(coords[2:]), taps, "")
+        offsets = [tap.digit(0) for tap in taps]
+        if anchor.transposed:
+            name = kernel.index(coords[1])[0]
+            column: Index = (
+                0 if int(out) == 1 else Text(f"{name} % {kernel.size(out)}", groups_of(coords[1]), 2)
+            )
+            w = kernel.at(weight, [channel, column, *offsets])
+        else:
+            w = kernel.at(weight, [coords[1], inner, *offsets])
+        kernel.line(f"acc += {x} * {w}")
     kernel.done[id(anchor)] = ("acc", frozenset(), tuple(coords))
     store_outputs(kernel, context.region, anchor, coords)
     plan = "Each program computes one block of outputs and sums over the kernel offsets."
     return context.finish(kernel, {"BLOCK": str(BLOCK)}, f"(triton.cdiv({count}, {BLOCK}),)", plan)
 
 
-def _sum_over(
-    kernel: Kernel,
-    loops: list[Group],
-    level: int,
-    anchor: Value,
-    weight: Value,
-    coords: list[Index],
-    group_index: str,
-    out: int,
-    own_in: int,
-) -> None:
-    if level < len(loops):
-        if level == 0 and int(own_in) == 1:
-            _sum_over(kernel, loops, 1, anchor, weight, coords, group_index, out, own_in)
-            return
-        size = kernel.size(loops[level].sizes[0])
-        object.__setattr__(loops[level], "depth", kernel.depth + 1)
-        with kernel.loop(f"for {loops[level].name} in range({size}):"):
-            _sum_over(kernel, loops, level + 1, anchor, weight, coords, group_index, out, own_in)
-        return
-    groups = groups_of(coords[1])
-    inner: Index = 0 if int(own_in) == 1 else loops[0].digit(0)
-    offsets: list[Index] = [loop.digit(0) for loop in loops[1:]]
-    base: Index = Text(group_index, groups, 2)
-    channel = join(base, own_in, inner) if int(own_in) != 1 else base
-    x = _loaded(kernel, anchor, [coords[0], channel], list(coords[2:]), offsets)
-    if anchor.transposed:
-        name = kernel.index(coords[1])[0]
-        column: Index = 0 if int(out) == 1 else Text(f"{name} % {kernel.size(out)}", groups, 2)
-        w = kernel.at(weight, [channel, column, *offsets])
-    else:
-        w = kernel.at(weight, [coords[1], inner, *offsets])
-    kernel.line(f"acc += {x} * {w}")
+def _is(number: int, wanted: int) -> bool:
+    return not isinstance(number, Size) and number == wanted

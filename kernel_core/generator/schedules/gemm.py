@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
+
 import torch
 
 from kernel_core.generator.index import Digit, Group, Index, letters
@@ -77,19 +80,24 @@ class Tile:
         n_names: tuple[str, ...],
         k: tuple[int, ...],
         k_names: tuple[str, ...],
+        taps: Sequence[Group] = (),
     ) -> None:
+        """Axes of the batch, of rows, columns and of the sum; `taps` are loops around the sum."""
         self.context = context
+        self.taps = [tap for tap in taps if not is_one(tap.sizes[0])]
+        depth = len(self.taps) + 1
         self.batch = Group("z", batch, batch_names)
         self.m = Group("m", m, m_names, "[:, None]")
         self.n = Group("n", n, n_names, "[None, :]")
-        self.k_of_a = Group("k", k, k_names, "[None, :]", depth=1)
-        self.k_of_b = Group("k", k, k_names, "[:, None]", depth=1)
+        self.k_of_a = Group("k", k, k_names, "[None, :]", depth=depth)
+        self.k_of_b = Group("k", k, k_names, "[:, None]", depth=depth)
         self.kernel: Kernel = context.kernel([self.batch])
         sizes = {"M": product(m), "N": product(n), "K": product(k)}
-        self.size = {name: self.kernel.total(size, name, name == "M") for name, size in sizes.items()}
+        roles = {"M": "M", "N": "OC", "K": "C"} if taps else {name: name for name in sizes}
+        self.size = {name: self.kernel.total(size, roles[name], name == "M") for name, size in sizes.items()}
         for group, name in ((self.m, "M"), (self.n, "N"), (self.k_of_a, "K"), (self.k_of_b, "K")):
             object.__setattr__(group, "mask", f"{group.name}{group.view} < {self.size[name]}")
-        self.kernel.name_sizes([self.batch, self.m, self.n, self.k_of_a])
+        self.kernel.name_sizes([self.batch, self.m, self.n, self.k_of_a, *taps])
 
     def finish(self, left, right, own: list[Index], plan: str) -> Written:  # type: ignore[no-untyped-def]
         """Write the loop over K and the store."""
@@ -103,7 +111,11 @@ class Tile:
         kernel.line("acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)")
         anchor = context.region.anchor
         is_half = anchor.dtype in HALF
-        with kernel.loop(f"for start in range(0, {self.size['K']}, BLOCK_K):"):
+        with ExitStack() as loops:
+            for tap in self.taps:
+                size = kernel.size(tap.sizes[0], tap.letters[0])
+                loops.enter_context(kernel.loop(f"for {tap.name} in range({size}):"))
+            loops.enter_context(kernel.loop(f"for start in range(0, {self.size['K']}, BLOCK_K):"))
             kernel.line("k = start + tl.arange(0, BLOCK_K)")
             a, b = left(), right()
             if is_half:

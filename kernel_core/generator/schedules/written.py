@@ -78,7 +78,7 @@ class Context:
         ]
         line = f"def {self.name}({', '.join(parameters)}):"
         if len(line) > 100:
-            line = f"def {self.name}(\n    " + ",\n    ".join(_packed(parameters)) + ",\n):"
+            line = f"def {self.name}(\n    " + ",\n    ".join(packed(parameters)) + ",\n):"
         text = f"{decorator}@triton.jit\n{line}\n    # {plan}\n" + "\n".join(kernel.lines()) + "\n"
         return Written(
             self.name, text, grid, kernel.pointers, kernel.numbers, constants, self.region.outputs,
@@ -86,7 +86,8 @@ class Context:
         )  # fmt: skip
 
 
-def _packed(parts: Sequence[str], width: int = 96) -> list[str]:
+def packed(parts: Sequence[str], width: int = 96) -> list[str]:
+    """Lines of as many parts as fit, for code between parentheses."""
     lines: list[str] = []
     for part in parts:
         if lines and len(lines[-1]) + len(part) + 2 <= width:

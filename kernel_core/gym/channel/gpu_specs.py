@@ -1,4 +1,7 @@
-"""The attainable rates of each GPU that times are predicted for."""
+"""Attainable rates of each GPU that times are predicted for.
+
+Another GPU is added here, in `target_gpu.py`, in `launch_limits.py` and to the choices of `config/gym.py`.
+"""
 
 from __future__ import annotations
 

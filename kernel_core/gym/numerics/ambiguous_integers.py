@@ -154,7 +154,10 @@ class _Seen:
         torch.maximum(self._high, call.values, out=self._high)
 
     def choice(self, rounding: float) -> Choice | None:
-        """The allowed values where the passes differ, if values may be rounded by this much on the way."""
+        """Return what is allowed where the passes disagree; None where they agree, and for booleans.
+
+        `rounding` is the relative error that values may have on the way; 0 for none.
+        """
         if self._known.dtype == torch.bool or not self._mask.any():
             return None
         if self._naming is not None:

@@ -1,4 +1,4 @@
-"""Limits of a sandboxed process."""
+"""Numbers that limit a sandboxed process; `sandbox.py` sets them, and closes its standard output."""
 
 from __future__ import annotations
 

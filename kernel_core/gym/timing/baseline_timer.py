@@ -119,7 +119,10 @@ class ReferenceClock:
         return known
 
     def begin_others(self, reference: Reference, like: Trial) -> None:
-        """Start to measure the other ways in the background, unless all are known or under way."""
+        """Start a thread that times the baselines other than eager.
+
+        Does nothing if all are known or under way, or if this thread has all of the GPU's memory.
+        """
         if self._room.is_all_mine() or not self._missing(reference):
             return
         with self._lock:

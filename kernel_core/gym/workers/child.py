@@ -260,7 +260,7 @@ def open_caged_child(
     file_bytes: int = FILE_BYTES,
     gpu: str = "",
 ) -> Iterator[ChildSession]:
-    """A fresh child in a sandbox and a folder of its own; it ends with the context."""
+    """Fork a sandboxed child with a folder of its own; kill it on exit. Each request has `deadline_s`."""
     with cage_folder(base) as (folder, user_id):
         cage = Cage(folder, user_id, memory_bytes, cpu_seconds, max_processes, file_bytes, gpu=gpu)
         talk = ChildSession(fork_server.spawn(job, cage), deadline_s)

@@ -32,6 +32,9 @@ PROBLEMS = {
     "sum_for_maximum": problem("a.amax(dim=-1)", ROWS),
     "lost_accumulation": LONG,
     "lost_product": problem("a @ b", "torch.randn(35, 200)", "torch.randn(200, 19)"),
+    "lost_padding": problem(
+        "self.conv(a)", "torch.randn(2, 3, 9, 8)", layers="self.conv = nn.Conv2d(3, 5, 3, padding=1)"
+    ),
     "wrong_stride": LINEAR,
     "short_grid": problem("torch.sin(a)", "torch.randn(3, 500)"),
     "other_sign": FLAT,
