@@ -1,22 +1,21 @@
-"""`deploy/automations.yaml`: what the server does by itself, checked before it is sent."""
+"""Automations of `deploy/automations.yaml`, checked before they are sent."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from kernel_core.config.yaml_lines import line_of, load_yaml
+from kernel_core.config.yaml_lines import fault_at, load_yaml
 from kernel_core.errors import ConfigError
 
 AUTOMATIONS_YAML = Path(__file__).resolve().parents[1] / "deploy" / "automations.yaml"
-ALERT_BLOCK = "DOJO_ALERT_BLOCK"
 
 
 def load_automations(file: Path, alert: Mapping[str, str] | None) -> list[dict[str, Any]]:
-    """The automations of the file as Prefect takes them; keys that Prefect would ignore are refused.
+    """Return the automations of the file as Prefect takes them; keys that Prefect would ignore are refused.
 
     `alert` is the type and id of the block that alerts go through; None for alerts that only leave their
     event. Raises `ConfigError` naming the line.
@@ -28,36 +27,27 @@ def load_automations(file: Path, alert: Mapping[str, str] | None) -> list[dict[s
     return [_checked(file, number, entry, alert) for number, entry in enumerate(entries)]
 
 
-def alert_block(words: str | None) -> tuple[str, str] | None:
-    """Type and name of the block that `DOJO_ALERT_BLOCK` names."""
-    if not words:
-        return None
-    kind, separator, name = words.partition("/")
-    if not (kind and separator and name):
-        raise ConfigError(f"{ALERT_BLOCK}={words!r} is not of the form TYPE/NAME, as webhook/ops")
-    return kind, name
-
-
 def _checked(file: Path, number: int, entry: Any, alert: Mapping[str, str] | None) -> dict[str, Any]:
     from prefect.events.schemas.automations import AutomationCore
 
+    here: tuple[str | int, ...] = ("automations", number)
     if not isinstance(entry, dict):
-        raise ConfigError(f"{file}: automation {number + 1} is not a mapping of settings")
-    wanted = entry | {"actions": [_action(action, alert) for action in entry.get("actions") or []]}
+        raise fault_at(file, here, f"automation {number + 1} is not a mapping of settings")
+    sent = entry | {"actions": [_action(action, alert) for action in entry.get("actions") or []]}
     try:
-        understood = AutomationCore.model_validate(wanted).model_dump(mode="json")
+        understood = AutomationCore.model_validate(sent).model_dump(mode="json")
     except ValidationError as error:
-        # Prefect says of an action how it fails to be each kind of action; these errors are left out.
+        # Prefect lists for an action why it is none of the kinds of action; these errors are left out.
         first = next((e for e in error.errors() if e["loc"][-1] != "type"), error.errors()[0])
         key = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{_where(file, number, first['loc'])}: {key}: {first['msg'].lower()}") from error
-    if (path := _ignored(wanted, understood)) is not None:
-        raise ConfigError(f"{_where(file, number, path)}: unknown key {'.'.join(map(str, path))}")
-    return wanted
+        raise fault_at(file, (*here, *first["loc"]), f"{key}: {first['msg'].lower()}") from error
+    if (path := _ignored(sent, understood)) is not None:
+        raise fault_at(file, (*here, *path), f"unknown key {'.'.join(map(str, path))}")
+    return sent
 
 
 def _action(action: dict[str, Any], alert: Mapping[str, str] | None) -> dict[str, Any]:
-    """An action as Prefect has it: `alert` becomes a webhook's call or a notification."""
+    """Return an action as Prefect has it: `alert` becomes a webhook's call or a notification."""
     if action.get("type") != "alert":
         return action
     if unknown := action.keys() - {"type", "subject", "body"}:
@@ -71,23 +61,17 @@ def _action(action: dict[str, Any], alert: Mapping[str, str] | None) -> dict[str
     return {"type": "send-notification", "block_document_id": alert["id"], **words}
 
 
-def _ignored(wanted: Any, understood: Any, path: tuple[str | int, ...] = ()) -> tuple[str | int, ...] | None:
-    """The path of the first key that the checked form lost."""
-    if isinstance(wanted, dict):
+def _ignored(sent: Any, understood: Any, path: tuple[str | int, ...] = ()) -> tuple[str | int, ...] | None:
+    """Return the path of the first key that the checked form lost."""
+    if isinstance(sent, dict):
         if path and path[-1] in ("match", "match_related"):
-            return None  # labels of resources: any key is one
-        for key, value in wanted.items():
-            if not isinstance(understood, dict) or key not in understood:
-                return (*path, key)
-            if (found := _ignored(value, understood[key], (*path, key))) is not None:
-                return found
-    if isinstance(wanted, list) and isinstance(understood, list) and len(wanted) == len(understood):
-        for number, (one, other) in enumerate(zip(wanted, understood, strict=True)):
-            if (found := _ignored(one, other, (*path, number))) is not None:
-                return found
-    return None
-
-
-def _where(file: Path, number: int, path: tuple[str | int, ...]) -> str:
-    line = line_of(file, ("automations", number, *path))
-    return f"{file}, line {line}" if line is not None else str(file)
+            return None  # labels of resources: any key is valid
+        items: Iterable[tuple[str | int, Any]] = sent.items()
+        if lost := [key for key in sent if not isinstance(understood, dict) or key not in understood]:
+            return (*path, lost[0])
+    elif isinstance(sent, list) and isinstance(understood, list) and len(sent) == len(understood):
+        items = enumerate(sent)
+    else:
+        return None
+    below = (_ignored(value, understood[key], (*path, key)) for key, value in items)
+    return next((lost_path for lost_path in below if lost_path is not None), None)

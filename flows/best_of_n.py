@@ -8,8 +8,8 @@ from kernel_core.config import BestOfNConfig
 from kernel_core.config.policy import ORIGIN
 from kernel_core.runs.resolve import folders_read
 from tasks.assets import making
+from tasks.evaluate import select_winners
 from tasks.report import report_winners
-from tasks.select import select_winners
 
 
 @stage_flow("best-of-n", run_name="{run} {name}: {config.model_name}")

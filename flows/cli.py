@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run a command; gives the exit code, with errors told in one line."""
+    """Run a command and return its exit code; an error is one line on stderr."""
     from kernel_core.errors import DojoError, interrupts_stay_interrupts
 
     words = [*argv[:2], ""]
@@ -64,7 +64,9 @@ def run(argv: Sequence[str]) -> int:
         with interrupts_stay_interrupts():
             code = app()(list(argv), result_action="return_value", exit_on_error=False, print_error=False)
             if stage is not None and {"-h", "--help"} & set(argv):
-                _say_settings(stage)
+                from flows.commands.stages import stage_help
+
+                sys.stdout.write(stage_help(stage))
             return int(code or 0)
     except CycloptsError as error:
         command = " ".join(("dojo", *(error.command_chain or ())))
@@ -84,7 +86,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def app() -> App:
-    """Every command; the arguments of each are those of its function."""
+    """Return the app with every command, whose arguments are those of its function."""
     made = App(
         name="dojo",
         help="Judge, teach and evaluate models that write Triton kernels.",
@@ -115,7 +117,7 @@ def _stage(stage: str) -> Callable[..., int]:
 
 
 def _other_spelling(argv: Sequence[str], *, is_stage: bool) -> str:
-    """The setting or option that was meant: a stage takes `steps=3`, any other command `--steps 3`."""
+    """Return a hint about the spelling: a stage takes `steps=3`, any other command `--steps 3`."""
     for word, after in zip(argv, (*argv[1:], ""), strict=True):
         if is_stage and word.startswith("--") and word not in ("--config", "--dry-run", "--help"):
             name, separator, value = word.removeprefix("--").replace("-", "_").partition("=")
@@ -126,16 +128,8 @@ def _other_spelling(argv: Sequence[str], *, is_stage: bool) -> str:
     return ""
 
 
-def _say_settings(stage: str) -> None:
-    from flows.commands.stages import stage_help
-    from flows.terminal import say
-
-    say(stage_help(stage), end="")
-
-
 def _fault(error: OSError, *, is_stage: bool) -> str:
-    """What the system said, of which file, and what a stage's files are good for where only room or leave to
-    write was missing."""
+    """Describe a system error; where only space or permission was missing, a stage can go on."""
     words = error.strerror or str(error) or type(error).__name__
     where = f": {error.filename}" if error.filename else ""
     passes = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)

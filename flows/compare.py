@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from prefect import runtime
+
 from flows.cold_start import cold_start
 from flows.evaluate import evaluate
 from flows.foundations import INDEX, INGEST, lay_corpus
 from flows.route import Mode, Stage, route, route_all
-from flows.running import as_json, flow_run_id, running
+from flows.run_names import as_json
+from flows.running import running
 from flows.stage_flow import stage_flow
 from flows.train import train
 from kernel_core.config import CompareConfig, EvaluateConfig, IndexConfig, IngestConfig, TrainConfig
@@ -15,8 +18,7 @@ from kernel_core.runs.naming import ARM_CARD, COMPARISON
 from kernel_core.runs.resolve import COLD_START, folders_read, foundations, needs_cold_start
 from kernel_core.runs.run_folder import Run
 from tasks.assets import making
-from tasks.compare import compare_arms
-from tasks.report import report_comparison
+from tasks.report import compare_arms, report_comparison
 
 
 @stage_flow("compare", run_name="{run} compare: {config.train.model_name}")
@@ -50,7 +52,7 @@ def compare(
             made_of = foundations(here, config.train)
             route(cold_start, mode, made_of, config=config.train, run=run, root=root)
             weights = here.store.path(COLD_START)
-        with arm_runs(here, config.arms, as_json(command), str(flow_run_id())) as runs:
+        with arm_runs(here, config.arms, as_json(command), str(runtime.flow_run.id)) as runs:
             trained = {arm: config.training(arm, weights) for arm in runs}
             route_all(mode, [_training(runs[arm], trained[arm]) for arm in runs if arm.learns])
             asked = {arm: config.evaluation(arm, trained[arm], its.name) for arm, its in runs.items()}

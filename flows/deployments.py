@@ -1,113 +1,135 @@
-"""`prefect.yaml`, checked before it is sent: with Prefect's own types, and for what Prefect lets pass.
+"""Check `prefect.yaml` before it is sent: with Prefect's own types, and for what Prefect lets pass.
 
-Prefect ignores an unknown key, stores the name of an unset variable as it stands, and finds a wrong schedule
+Prefect ignores an unknown key, stores the name of an unset variable as it stands, and meets a wrong schedule
 only after it has begun to deploy. Here each is an error with its line.
+
+The models of the file are private to Prefect, so no other module imports them; `pyproject.toml` bounds the
+releases.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
+from prefect.cli.deploy import _models
+from prefect.cli.deploy._schedules import _schedule_config_to_deployment_schedule
+from prefect.events import DeploymentTriggerTypes
+from pydantic import Field, TypeAdapter, ValidationError, field_validator
 
-from flows.prefect_yaml import FILE_KEYS, Entry, Limit, Schedule, as_created
 from flows.presets import build_parameters, stage_of
 from kernel_core.config.base import laid_over
-from kernel_core.config.yaml_lines import line_of, load_yaml
+from kernel_core.config.yaml_lines import fault_at, load_yaml
 from kernel_core.errors import ConfigError
 from kernel_core.runs.configure import refuse_unknown
 
-KeyPath = tuple[str | int, ...]
 _VARIABLE = re.compile(r"\{\{\s*\$(\w+)\s*\}\}")
+_FIELDS = _models.PrefectYamlModel.model_fields
+_FILE_KEYS = {field.alias or name for name, field in _FIELDS.items()} | {"definitions"}
+_TRIGGERS: TypeAdapter[Any] = TypeAdapter(list[DeploymentTriggerTypes])
+
+
+class Entry(_models.DeploymentConfig):
+    """Deployment of the file, without its schedules, which are checked one by one."""
+
+    name: str = Field(min_length=1)
+    entrypoint: str
+
+    @field_validator("parameters", "work_pool", mode="before")
+    @classmethod
+    def _names_no_block(cls, value: Any) -> Any:
+        if "prefect.blocks." in json.dumps(value, default=str):
+            raise ValueError(
+                "Prefect would store the value of a block here, readable for all; name the block in the "
+                "template of the work pool (deploy/README.md, Storage and keys from the server)"
+            )
+        return value
+
+    @field_validator("triggers")
+    @classmethod
+    def _are_triggers(cls, triggers: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+        _TRIGGERS.validate_python(triggers or [])
+        return triggers
+
+
+Entry.model_rebuild(_types_namespace=vars(_models))
 
 
 class Deployment(NamedTuple):
-    """One preset: its entry as Prefect reads it, and what is made of it."""
+    """A preset: its stage, and its entry as Prefect reads it."""
 
     stage: str
     entry: Entry
-    schedules: tuple[dict[str, Any], ...]
-    """What each schedule becomes, as Prefect makes it."""
-    pull: list[dict[str, Any]] | None
-    """Its own pull steps, or else those of the file."""
 
     @property
     def name(self) -> str:
-        """As `prefect deployment run` has it: stage and preset."""
+        """Return stage and preset, as `prefect deployment run` takes them."""
         return f"{self.stage}/{self.entry.name}"
 
     @property
     def pool(self) -> str | None:
-        """The work pool; None for Prefect's default one."""
+        """Return the work pool; None for Prefect's default one."""
         return self.entry.work_pool.name if self.entry.work_pool is not None else None
-
-    @property
-    def limit(self) -> tuple[int | None, str | None]:
-        """Runs at once, and what becomes of one more."""
-        spec = self.entry.concurrency_limit
-        if isinstance(spec, Limit):
-            return spec.limit, spec.collision_strategy
-        return spec, None
 
 
 def load_deployments(file: Path, environment: Mapping[str, str]) -> list[Deployment]:
-    """Every deployment of the file: keys, entrypoints, parameters, schedules, triggers and variables checked.
+    """Return the deployments of the file, with keys, parameters, schedules, triggers and variables checked.
 
     Raises `ConfigError` naming the line, the deployment and the key that is wrong.
     """
     content = load_yaml(file)
     if not isinstance(content, dict) or not content.get("deployments"):
         raise ConfigError(f"{file} holds no deployments")
-    content = _with_variables(file, environment, content)
-    for key in content.keys() - FILE_KEYS:
-        raise _at(file, (key,), f"unknown key {key}")
-    found: dict[str, Deployment] = {}
+    _check_variables(file, environment)
+    content = _with_variables(content, environment)
+    for key in content.keys() - _FILE_KEYS:
+        raise fault_at(file, (key,), f"unknown key {key}")
+    deployments: dict[str, Deployment] = {}
     for number, entry in enumerate(content["deployments"]):
-        deployment = _checked(file, number, entry, content.get("pull"))
-        if deployment.name in found:
-            raise _at(file, ("deployments", number, "name"), f"{deployment.name} is there twice")
-        found[deployment.name] = deployment
-    return list(found.values())
+        deployment = _checked(file, number, entry)
+        if deployment.name in deployments:
+            raise fault_at(file, ("deployments", number, "name"), f"{deployment.name} is there twice")
+        deployments[deployment.name] = deployment
+    return list(deployments.values())
 
 
-def _checked(file: Path, number: int, entry: Any, pull: Any) -> Deployment:
-    here: KeyPath = ("deployments", number)
+def _checked(file: Path, number: int, entry: Any) -> Deployment:
+    here = ("deployments", number)
     if not isinstance(entry, dict):
-        raise _at(file, here, f"deployment {number + 1} is not a mapping of settings")
+        raise fault_at(file, here, f"deployment {number + 1} is not a mapping of settings")
     name = str(entry.get("name", f"deployment {number + 1}"))
     try:
-        # A schedule is of one of several kinds: each has a check of its own, which names one fault.
         plain = {key: value for key, value in entry.items() if key not in ("schedules", "schedule", "sla")}
         refuse_unknown(Entry, plain, "")
         stage = stage_of(str(entry.get("entrypoint")))
         checked = Entry.model_validate(plain)
         _check_parameters("parameters", stage, checked.parameters)
-        schedules = tuple(_schedules(stage, checked.parameters, entry.get("schedules") or ()))
+        for position, schedule in enumerate(entry.get("schedules") or ()):
+            _check_schedule(f"schedules.{position}", schedule, stage, checked.parameters)
     except ConfigError as error:
-        raise _at(file, (*here, *_parts(error.key)), f"{name}: {error}") from error
+        parts = (int(part) if part.isdigit() else part for part in error.key.split("."))
+        raise fault_at(file, (*here, *parts), f"{name}: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise _at(file, (*here, *first["loc"]), f"{name}: {key}: {first['msg']}") from error
-    return Deployment(stage, checked, schedules, checked.pull if "pull" in entry else pull)
+        key = ".".join(map(str, first["loc"]))
+        raise fault_at(file, (*here, *first["loc"]), f"{name}: {key}: {first['msg']}") from error
+    return Deployment(stage, checked)
 
 
-def _schedules(stage: str, parameters: dict[str, Any], entries: Any) -> Iterator[dict[str, Any]]:
-    for number, entry in enumerate(entries):
-        refuse_unknown(Schedule, entry, f"schedules.{number}.")
-        try:
-            made = as_created(entry)
-        except (ValidationError, ValueError) as error:
-            first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": error}
-            key = ".".join(map(str, ("schedules", number, *first["loc"])))
-            raise ConfigError(f"{key}: {first['msg']}", key) from error
-        _check_parameters(
-            f"schedules.{number}.parameters", stage, laid_over(parameters, entry.get("parameters") or {})
-        )
-        yield made
+def _check_schedule(where: str, schedule: Any, stage: str, parameters: dict[str, Any]) -> None:
+    """Raise `ConfigError` for unknown keys, times that never come, and parameters that the flow lacks."""
+    refuse_unknown(_models.RawScheduleConfig, schedule, f"{where}.")
+    try:
+        _models.RawScheduleConfig.model_validate(schedule)
+        _schedule_config_to_deployment_schedule(dict(schedule))
+    except ValueError as error:  # pydantic's are of this class
+        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": error}
+        key = ".".join(map(str, (where, *first["loc"])))
+        raise ConfigError(f"{key}: {first['msg']}", key) from error
+    _check_parameters(f"{where}.parameters", stage, laid_over(parameters, schedule.get("parameters") or {}))
 
 
 def _check_parameters(where: str, stage: str, parameters: Mapping[str, Any]) -> None:
@@ -118,30 +140,17 @@ def _check_parameters(where: str, stage: str, parameters: Mapping[str, Any]) -> 
         raise ConfigError(str(error), f"{where}.{error.key}") from error
 
 
-def _with_variables(file: Path, environment: Mapping[str, str], content: dict[str, Any]) -> dict[str, Any]:
-    """The content with every `{{ $NAME }}` replaced."""
+def _check_variables(file: Path, environment: Mapping[str, str]) -> None:
     for number, line in enumerate(file.read_text().splitlines(), start=1):
-        for variable in _VARIABLE.findall(line):
-            if variable not in environment:
-                raise ConfigError(
-                    f"{file}, line {number} uses ${variable}, which is not set in the environment"
-                )
-
-    def replaced(value: Any) -> Any:
-        if isinstance(value, str):
-            return _VARIABLE.sub(lambda found: environment[found[1]], value)
-        if isinstance(value, dict):
-            return {key: replaced(one) for key, one in value.items()}
-        return [replaced(one) for one in value] if isinstance(value, list) else value
-
-    return {key: replaced(value) for key, value in content.items()}
+        for name in _VARIABLE.findall(line):
+            if name not in environment:
+                raise ConfigError(f"{file}, line {number} uses ${name}, which is not set in the environment")
 
 
-def _parts(key: str) -> KeyPath:
-    return tuple(int(part) if part.isdigit() else part for part in key.split("."))
-
-
-def _at(file: Path, path: KeyPath, message: str) -> ConfigError:
-    line = line_of(file, path)
-    where = f"{file}, line {line}" if line is not None else str(file)
-    return ConfigError(f"{where}: {message}")
+def _with_variables(value: Any, environment: Mapping[str, str]) -> Any:
+    """Return a value of the file with every `{{ $NAME }}` replaced, at any depth."""
+    if isinstance(value, dict):
+        return {key: _with_variables(item, environment) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_variables(item, environment) for item in value]
+    return _VARIABLE.sub(lambda match: environment[match[1]], value) if isinstance(value, str) else value

@@ -6,7 +6,7 @@ from flows.running import running
 from flows.stage_flow import stage_flow
 from kernel_core.config import IndexConfig
 from tasks.assets import making
-from tasks.index import build_index
+from tasks.corpus import build_index
 from tasks.report import report_index
 
 

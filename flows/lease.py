@@ -1,4 +1,4 @@
-"""A flow run on a worker ends itself when it is no longer wanted, and gives its GPU back.
+"""End a worker's flow run that is no longer wanted, so that its GPU is free.
 
 A live worker ends the process of a cancelled run. A worker that was killed cannot, and the run would train
 on in `Cancelling`: so the process watches the state of its own flow run.
@@ -32,9 +32,9 @@ from kernel_core.errors import DojoError
 from kernel_core.runs.run_folder import Run
 
 LEASE_S = 120.0
-"""How long after its parent was last known to live a child goes on."""
+"""Seconds that a child goes on after its parent was last known to live."""
 WORKER_S = 30.0
-"""How long a worker has to end a cancelled run before the run ends itself."""
+"""Seconds that a worker has to end a cancelled run before the run ends itself."""
 LOOK_EVERY_S = 10.0
 STOP_GRACE_S = 60.0
 ENDED = "Flow run was cancelled; what it had finished is kept."
@@ -83,7 +83,7 @@ def _watch(owner: Run | None, flow_run: UUID | None, over: threading.Event) -> N
 
 
 def _is_asked_for(flow_run: UUID) -> bool:
-    """Whether the flow run is neither cancelled nor over; yes while the API cannot say."""
+    """Return True unless the flow run is cancelled or over; True while the API is away."""
     try:
         with get_client(sync_client=True) as client:
             state = client.read_flow_run(flow_run).state
@@ -94,7 +94,7 @@ def _is_asked_for(flow_run: UUID) -> bool:
 
 
 def _ends_as_cancelled(flow_run: UUID) -> bool:
-    """Whether the flow run was cancelled; sets the state that the worker would have set."""
+    """Return True if the flow run was cancelled, after setting the state that its worker would have set."""
     try:
         with get_client(sync_client=True) as client:
             state = client.read_flow_run(flow_run).state
@@ -107,7 +107,7 @@ def _ends_as_cancelled(flow_run: UUID) -> bool:
 
 
 def _is_owned(run: Run) -> bool:
-    """Whether a live flow owns the run; yes while the store cannot say."""
+    """Return True while a live flow owns the run, or the store is away."""
     try:
         state = run.state()
     except DojoError as error:

@@ -15,7 +15,7 @@ from kernel_core.config import EvaluateConfig
 from kernel_core.errors import NotFound, Regressed
 from kernel_core.evaluation.nightly import NIGHT, checkpoint_of, folder_of
 from kernel_core.store import Store
-from tasks.nights import report_nights
+from tasks.report import report_nights
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a stage's settings is found before its flow begins: no failed run is left behind."""
+"""Checks of a stage's settings before its flow begins, so that a mistake leaves no failed run behind."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def check_before_start(stage: str, parameters: Mapping[str, Any], *, elsewhere: 
         return  # a flow without a stage's settings
     here = parameters.get("mode", "inline") == "inline" and not elsewhere
     stages = list(_stages_of(config))
-    for one in stages:
-        for problems in _groups(one, ProblemsConfig):
+    for owner in stages:
+        for problems in _groups(owner):
             check_problems(problems)
     for value in (config, getattr(config, "ingest", None), parameters.get("ingest")):
         if isinstance(value, IngestConfig):
@@ -48,14 +48,13 @@ def check_before_start(stage: str, parameters: Mapping[str, Any], *, elsewhere: 
     elif isinstance(config, EvaluateConfig | BestOfNConfig) and stage != "nightly":
         choose_weights(Run(*place_of(stage, parameters)), config.policy, config.checkpoint)
     if here:
-        for one in stages:
-            require_gpu(one.policy_here if answers is None else None, one.gym)
+        for owner in stages:
+            require_gpu(owner.policy_here if answers is None else None, owner.gym)
         if isinstance(config, IndexConfig):
             require_gpu(PolicyConfig(device=config.device))
         # In a pipeline the policy that is trained is also the one that is asked.
-        for one in stages[:1]:
-            if answers is None and getattr(config, "checkpoint", None) is None:
-                check_policy(one.policy)
+        if stages and answers is None and getattr(config, "checkpoint", None) is None:
+            check_policy(stages[0].policy)
 
 
 def _stages_of(config: Config) -> Iterator[RolloutStageConfig]:
@@ -67,9 +66,9 @@ def _stages_of(config: Config) -> Iterator[RolloutStageConfig]:
             yield value
 
 
-def _groups(config: Config, kind: type[ProblemsConfig]) -> Iterator[ProblemsConfig]:
+def _groups(config: Config) -> Iterator[ProblemsConfig]:
     for name in type(config).model_fields:
         value = getattr(config, name)
-        yield from (
-            one for one in (value.values() if isinstance(value, dict) else [value]) if isinstance(one, kind)
-        )
+        for group in value.values() if isinstance(value, dict) else [value]:
+            if isinstance(group, ProblemsConfig):
+                yield group

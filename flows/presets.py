@@ -1,4 +1,4 @@
-"""Presets are the deployments of `prefect.yaml`; settings are laid over one another, the last one wins:
+"""Presets, which are the deployments of `prefect.yaml`, and the layers of settings, of which the last wins:
 
     preset  <  --config FILE.yaml  <  environment  <  key.sub=value
 
@@ -44,24 +44,24 @@ PREFECT_YAML = Path(__file__).resolve().parents[1] / "prefect.yaml"
 
 
 def config_class_of(stage: str) -> type[Config]:
-    """The class of a stage's settings, without an import of its flow."""
+    """Return the class of a stage's settings, without an import of its flow."""
     others = {"cold-start": "Train", "best-of-n": "BestOfN", "nightly": "Evaluate", "promote": "Evaluate"}
     name = others.get(stage, stage.capitalize())
     return typing.cast(type[Config], getattr(kernel_core.config, f"{name}Config"))
 
 
 def module_of(stage: str) -> str:
-    """The name of the flow's module, and of the flow function in it."""
+    """Return the name of the flow's module and function."""
     return stage.replace("-", "_")
 
 
 def entrypoint_of(stage: str) -> str:
-    """Where Prefect finds the flow of a stage."""
+    """Return Prefect's entrypoint of the flow of a stage."""
     return f"flows/{module_of(stage)}.py:{module_of(stage)}"
 
 
 def stage_of(entrypoint: str) -> str:
-    """The stage that has its flow at an entrypoint."""
+    """Return the stage of an entrypoint."""
     known = {entrypoint_of(stage): stage for stage in STAGES}
     if entrypoint not in known:
         raise ConfigError(f"no flow at entrypoint {entrypoint!r}; known: {', '.join(known)}", "entrypoint")
@@ -69,7 +69,7 @@ def stage_of(entrypoint: str) -> str:
 
 
 def presets(stage: str, file: Path = PREFECT_YAML) -> dict[str, dict[str, Any]]:
-    """Parameters of each deployment of a stage's flow, in the file's order; the first is the default."""
+    """Return the parameters of each deployment of a stage, in the file's order; the first is the default."""
     entrypoint = entrypoint_of(stage)
     return {
         deployment["name"]: deployment.get("parameters") or {}
@@ -79,7 +79,7 @@ def presets(stage: str, file: Path = PREFECT_YAML) -> dict[str, dict[str, Any]]:
 
 
 def preset(stage: str, name: str | None) -> dict[str, Any]:
-    """Parameters of one preset; the stage's first one without a name."""
+    """Return the parameters of a preset; without a name, of the stage's first one."""
     known = presets(stage)
     if name is None:
         return next(iter(known.values()), {})
@@ -91,7 +91,7 @@ def preset(stage: str, name: str | None) -> dict[str, Any]:
 
 
 def preset_and_settings(words: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Words of a command line as at most one preset, and the assignments."""
+    """Split words of a command line into at most one preset, and the assignments."""
     names = [word for word in words if "=" not in word]
     if len(names) > 1:
         raise ConfigError(
@@ -107,33 +107,30 @@ def settings_for(
     assignments: list[str],
     environment: Mapping[str, str],
 ) -> dict[str, Any]:
-    """All layers of a stage's settings as one nested dict of flow parameters."""
+    """Return all layers of a stage's settings, merged into flow parameters."""
     return laid_over(preset(stage, preset_name), chosen_settings(stage, file, assignments, environment))
 
 
 def chosen_settings(
     stage: str, file: Path | None, assignments: list[str], environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The layers above the preset: what a person chose."""
-    own = _own_parameters(stage)
+    """Return the layers above the preset, which a person chose, merged into flow parameters."""
+    own = flow_hints(stage).keys() - {"config"}  # `run=x` is such a parameter, `steps=4` is of the config
     if stage in ("pipeline", "compare"):  # its policy is the one that it trains
-        assignments = [f"train.{one}" if one.startswith("policy.") else one for one in assignments]
-    layers = []
-    if file is not None:
-        content = load_yaml(file)
-        if not isinstance(content, dict):
-            raise ConfigError(f"{file} holds {type(content).__name__}, but settings by name were wanted")
-        layers.append(_as_parameters(content, own))
-    layers.append(_as_parameters(override({}, _from_environment(stage, environment)), own))
-    layers.append(_as_parameters(override({}, assignments), own))
+        assignments = [f"train.{word}" if word.startswith("policy.") else word for word in assignments]
+    content = {} if file is None else load_yaml(file)
+    if not isinstance(content, dict):
+        raise ConfigError(f"{file} holds {type(content).__name__}, but settings by name were wanted")
     merged: dict[str, Any] = {}
-    for layer in layers:
-        merged = laid_over(merged, layer)
+    for layer in (content, override({}, _from_environment(stage, environment)), override({}, assignments)):
+        config = {key: value for key, value in layer.items() if key not in own}
+        beside = {key: value for key, value in layer.items() if key in own}
+        merged = laid_over(merged, {"config": config, **beside} if config else beside)
     return merged
 
 
 def build_parameters(stage: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A flow's parameters as typed values; unknown names and bad values are a `ConfigError`."""
+    """Return a flow's parameters as typed values; raise `ConfigError` for unknown names and bad values."""
     hints = flow_hints(stage)
     built: dict[str, Any] = {}
     for name, value in settings.items():
@@ -162,7 +159,7 @@ def build_parameters(stage: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_flow(stage: str) -> Any:
-    """The flow itself; importing it imports Prefect."""
+    """Import the flow of a stage, and with it Prefect."""
     import importlib
 
     name = module_of(stage)
@@ -170,33 +167,23 @@ def load_flow(stage: str) -> Any:
 
 
 def flow_hints(stage: str) -> dict[str, Any]:
-    """Name and type of each parameter of a stage's flow."""
+    """Return the type of each parameter of a stage's flow."""
     function = load_flow(stage).fn
     hints = typing.get_type_hints(function)
     return {name: hints[name] for name in inspect.signature(function).parameters}
 
 
-def _own_parameters(stage: str) -> set[str]:
-    """Parameters that stand beside `config`: `run=x` is one, `steps=4` belongs to the config."""
-    return set(flow_hints(stage)) - {"config"}
-
-
-def _as_parameters(settings: Mapping[str, Any], own: set[str]) -> dict[str, Any]:
-    config = {key: value for key, value in settings.items() if key not in own}
-    beside = {key: value for key, value in settings.items() if key in own}
-    return {"config": config, **beside} if config else dict(beside)
-
-
 def _from_environment(stage: str, environment: Mapping[str, str]) -> list[str]:
-    """The assignments that the environment makes for a stage; a cold start is set like a training."""
-    asked = "train" if stage == "cold-start" else stage
-    found = []
+    """Return the assignments that the environment makes for a stage; a cold start is set like a training."""
+    own = "train" if stage == "cold-start" else module_of(stage)
+    assignments = []
     for variable in sorted(name for name in environment if name.startswith("DOJO_")):
         owner, _, path = variable.removeprefix("DOJO_").lower().partition("__")
+        path, value = path.replace("__", "."), environment[variable]
         if owner in ("root", "run") and not path:
-            found.append(f"{owner}={environment[variable]}")
-        elif path and owner == module_of(asked):
-            found.append(f"{path.replace('__', '.')}={environment[variable]}")
+            assignments.append(f"{owner}={value}")
+        elif path and owner == own:
+            assignments.append(f"{path}={value}")
         elif path and stage == "pipeline" and owner in map(module_of, STAGES):
-            found.append(f"{owner}.{path.replace('__', '.')}={environment[variable]}")
-    return found
+            assignments.append(f"{owner}.{path}={value}")
+    return assignments

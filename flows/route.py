@@ -1,6 +1,6 @@
-"""Where a stage runs: called here, or started as a deployment on a worker that has what it needs.
+"""Call a stage here, or start it as a deployment on a worker that has what it needs.
 
-One body a flow: `inline` calls it as a subflow, `deployed` starts its deployment and waits. A child's
+`inline` calls its flow as a subflow, `deployed` starts its deployment and waits. A child's
 idempotency key is the digest of all that decides its result, and the number of the attempt. So a restarted
 parent adopts the child that still runs, and nothing is computed twice. Prefect gives back the same child for
 a key for ever, even a failed one: another attempt is another key.
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 import httpx
 
 from flows.presets import PREFECT_YAML, entrypoint_of
-from flows.running import as_json
+from flows.run_names import as_json
 from flows.stage_flow import REFUSED
 from kernel_core.config.yaml_lines import load_yaml
 from kernel_core.errors import ConfigError, OurFault
@@ -38,7 +38,7 @@ Mode = Literal["inline", "deployed"]
 ATTEMPTS = 3
 POLL_S = 5.0
 API_PATIENCE_S = 900.0
-"""How long the Prefect API may be away before a waiting parent gives up."""
+"""Seconds that the Prefect API may be away before a waiting parent gives up."""
 
 
 class ChildFailed(OurFault):
@@ -81,7 +81,7 @@ def route_all(mode: Mode, stages: Sequence[Stage]) -> None:
 
 
 def child_of(stage: str, tag: Literal["stage-cpu", "stage-cuda"]) -> str:
-    """The deployment of `prefect.yaml` that a deployed pipeline starts for a stage: the one with the tag."""
+    """Return the deployment of a stage that has the tag, which a deployed pipeline starts."""
     for entry in load_yaml(PREFECT_YAML)["deployments"]:
         if entry["entrypoint"] == entrypoint_of(stage) and tag in entry.get("tags", ()):
             return f"{stage}/{entry['name']}"
@@ -142,8 +142,7 @@ class _Child:
 
 
 def _run_children(children: Sequence[_Child]) -> None:
-    """Wait for all children, and raise the first failure at the end. Whatever stops this process meanwhile,
-    the children are stopped too."""
+    """Wait for all children, then raise the first failure. A signal to this process stops them too."""
     from prefect import runtime
     from prefect.client.orchestration import get_client
     from prefect.exceptions import TerminationSignal
@@ -178,14 +177,13 @@ def _run_children(children: Sequence[_Child]) -> None:
 
 
 def _cancel(client: SyncPrefectClient, key: str) -> None:
-    """The child is found by its key: it may exist although the answer was lost."""
-    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterIdempotencyKey
+    """Cancel a child by its key: it may exist although the answer was lost."""
+    from prefect.client.schemas.filters import FlowRunFilter
     from prefect.states import Cancelling
 
     message = "The flow that waited for this was stopped. Starting that one again goes on."
-    of_key = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=[key]))
     try:
-        for child in client.read_flow_runs(flow_run_filter=of_key):
+        for child in client.read_flow_runs(flow_run_filter=FlowRunFilter(idempotency_key={"any_": [key]})):
             if child.state is None or not child.state.is_final():
                 client.set_flow_run_state(child.id, Cancelling(message=message))
                 log.info("cancelled %s, because this flow is being stopped", child.name)
@@ -194,7 +192,7 @@ def _cancel(client: SyncPrefectClient, key: str) -> None:
 
 
 def _patiently(ask: Callable[[], T]) -> T:
-    """What the Prefect API answers, however long it is away."""
+    """Return the answer of the Prefect API; ask again for `API_PATIENCE_S` while it is away."""
     began = time.monotonic()
     while True:
         try:
@@ -207,7 +205,7 @@ def _patiently(ask: Callable[[], T]) -> T:
 
 
 def _needs_gpu(parameters: Any) -> bool:
-    """Whether any `device` anywhere in the settings is `cuda`."""
+    """Return True if any `device` in the settings, at any depth, is `cuda`."""
     if isinstance(parameters, Mapping):
         return parameters.get("device") == "cuda" or any(map(_needs_gpu, parameters.values()))
     return False

@@ -1,33 +1,26 @@
-"""What every flow does around its stages: own the run's folder, keep its log."""
+"""Frame of every flow: the run's folder with its owner, its log and the settings that the UI shows."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterId,
-    FlowRunFilterParentFlowRunId,
-    TaskRunFilter,
-    TaskRunFilterState,
-    TaskRunFilterStateType,
-)
-from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
 from prefect.context import FlowRunContext
 from prefect.exceptions import PrefectException
 from prefect.states import Crashed
 
 from flows.lease import wanted
+from flows.preflight import check_before_start
+from flows.run_names import as_json
 from flows.server import send_queued
-from kernel_core.config import Config
 from kernel_core.errors import OurFault
 from kernel_core.report.pages import settings_rows
 from kernel_core.runs.judges import judges_kept
@@ -37,7 +30,6 @@ from tasks.progress import may_be_missed
 
 log = logging.getLogger(__name__)
 
-_RUNNING = TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=[StateType.RUNNING])))
 DIED = "Its process died. Another flow run has taken up its work."
 LOGGERS = ("kernel_core", "tasks", "flows")
 ADD = ("evaluate", "best-of-n", "verify")
@@ -46,122 +38,96 @@ ADD = ("evaluate", "best-of-n", "verify")
 
 @contextlib.contextmanager
 def running(run: str, root: str, **settled: Any) -> Iterator[Run]:
-    """The run's folder, owned and logged for as long as the flow runs, with judges kept open meanwhile.
+    """Own and log the run's folder while the flow runs, with judges kept open meanwhile.
 
     The run keeps the flow's name and parameters, and the values that the flow has `settled` for them.
-    On a worker all heartbeats have left before the flow run ends: one that the server gets after the end
-    would begin the automation for lost runs anew.
+    On a worker, settings are checked against this host as the command line checks them, and all heartbeats
+    leave before the flow run ends: a later one would begin the automation for lost runs anew.
     """
-    if run_by_a_worker():
-        _check_on_this_worker()
-    with _owning(Run(root, run), settled) as here:
-        _show_settings(here, settled)
+    context = FlowRunContext.get()
+    if context is None or context.flow is None or context.flow_run is None:
+        raise OurFault(f"run {run} was opened outside of a flow")
+    here, flow, given = Run(root, run), context.flow.name, context.parameters or {}
+    on_worker = run_by_a_worker()
+    if on_worker:
+        check_before_start(flow, given)
+    effective = as_json({**given, **settled})
+    with _owning(here, flow, effective, context.flow_run.id, on_worker=on_worker):
+        with may_be_missed("settings"):
+            show(settings_rows(here, flow, str(effective.get("name") or flow), effective))
+            if on_worker:  # in place of what its caller typed
+                with get_client(sync_client=True) as client:
+                    client.update_flow_run(context.flow_run.id, parameters=as_json(given))
         try:
             yield here
         finally:
-            if run_by_a_worker():
+            if on_worker:
                 send_queued()
 
 
-def _check_on_this_worker() -> None:
-    """Check suites, GPU, model and KERNELBENCH_ROOT of this worker, as the command line does."""
-    from flows.preflight import check_before_start
-
-    context = FlowRunContext.get()
-    if context is not None and context.flow is not None:
-        check_before_start(context.flow.name, context.parameters or {})
-
-
-def _show_settings(here: Run, settled: Mapping[str, Any]) -> None:
-    """Show what runs: as the first artifact, and for a worker's run in place of what its caller typed."""
-    context, flow_run = FlowRunContext.get(), flow_run_id()
-    if context is None or context.flow is None or flow_run is None:
-        return
-    effective = as_json({**(context.parameters or {}), **settled})
-    with may_be_missed("settings"):
-        flow = context.flow.name
-        show(settings_rows(here, flow, str(effective.get("name") or flow), effective))
-        if run_by_a_worker():
-            with get_client(sync_client=True) as client:
-                client.update_flow_run(flow_run, parameters=as_json(context.parameters or {}))
-
-
 @contextlib.contextmanager
-def _owning(here: Run, settled: Mapping[str, Any]) -> Iterator[Run]:
-    """The run's folder as its owner, or as a stage of the flow that owns it.
+def _owning(
+    here: Run, flow: str, parameters: dict[str, Any], flow_run: UUID, *, on_worker: bool
+) -> Iterator[None]:
+    """Hold the run's folder as its owner, or as a stage of the flow that owns it.
 
-    A flow that another flow started works in its parent's run and leaves owning it to the parent; if a
-    worker runs it, only for as long as the parent is there.
+    A flow that another flow started leaves owning the run to its parent; if a worker runs it, it goes on
+    only while the parent is there.
     """
     if started_by_another_flow():
-        if not run_by_a_worker():
-            yield here
-            return
-        with wanted(here, flow_run_id()), logged(here):
-            yield here
+        with contextlib.ExitStack() as stack:
+            if on_worker:
+                stack.enter_context(wanted(here, flow_run))
+                stack.enter_context(logged(here))
+            yield
         return
-    context = FlowRunContext.get()
-    if context is None or context.flow is None:
-        raise OurFault(f"run {here.name} was opened outside of a flow")
-    flow, parameters = context.flow.name, {**(context.parameters or {}), **settled}
-    before, flow_run = here.state(), str(flow_run_id() or "") or None
+    before = here.state()
     with (
-        wanted(None, flow_run_id() if run_by_a_worker() else None),
-        here.owned(flow, as_json(parameters), flow_run, adds=flow in ADD),
+        wanted(None, flow_run if on_worker else None),
+        here.owned(flow, parameters, str(flow_run), adds=flow in ADD),
         logged(here),
         judges_kept(),
     ):
         if before is not None and before.condition == "dead" and before.flow_run is not None:
-            tell_the_end_of(before.flow_run, goes_on=flow_run)
-        yield here
+            mark_crashed(UUID(before.flow_run), successor=flow_run)
+        yield
 
 
-def tell_the_end_of(flow_run: str, *, goes_on: str | None) -> None:
-    """Mark the flow run of a dead process as crashed, with the stages and task runs in it. Otherwise
-    the UI would show them as running for ever. Deployed stages have processes of their own.
+def mark_crashed(dead: UUID, *, successor: UUID) -> None:
+    """Mark the flow run of a dead process as crashed, with its inline stages and task runs.
 
-    `goes_on` is the flow run that took up the work: the same one, if it was retried.
+    The UI would show them as running for ever. Deployed stages have processes of their own. `successor` is
+    the flow run that took up the work: the same one, if it was retried.
     """
-    dead = UUID(flow_run)
-    stages = FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[dead]))
+    stages = FlowRunFilter(parent_flow_run_id={"any_": [dead]})
     try:
         with get_client(sync_client=True) as client:
-            inside = [one for one in client.read_flow_runs(flow_run_filter=stages) if not one.deployment_id]
-            ended = [*inside, client.read_flow_run(dead)]
-            for one in ended:
-                if str(one.id) != goes_on and one.state is not None and one.state.is_running():
-                    client.set_flow_run_state(one.id, Crashed(message=DIED))
-            of_them = FlowRunFilter(id=FlowRunFilterId(any_=[one.id for one in ended]))
-            for work in client.read_task_runs(flow_run_filter=of_them, task_run_filter=_RUNNING):
+            inline = [
+                stage for stage in client.read_flow_runs(flow_run_filter=stages) if not stage.deployment_id
+            ]
+            ended = [*inline, client.read_flow_run(dead)]
+            for run in ended:
+                if run.id != successor and run.state is not None and run.state.is_running():
+                    client.set_flow_run_state(run.id, Crashed(message=DIED))
+            for work in client.read_task_runs(
+                flow_run_filter=FlowRunFilter(id={"any_": [run.id for run in ended]}),
+                task_run_filter=TaskRunFilter(state={"type": {"any_": ["RUNNING"]}}),
+            ):
                 client.set_task_run_state(work.id, Crashed(message=DIED), force=True)
     except (httpx.HTTPError, PrefectException) as error:  # another server's, or deleted
-        log.warning("could not mark flow run %s of a dead process as crashed: %s", flow_run, error)
-
-
-def flow_run_id() -> UUID | None:
-    """Return the id of this flow run; None outside of one."""
-    context = FlowRunContext.get()
-    return context.flow_run.id if context is not None and context.flow_run is not None else None
+        log.warning("could not mark flow run %s of a dead process as crashed: %s", dead, error)
 
 
 def started_by_another_flow() -> bool:
-    """Whether this flow run is a stage of another one, here or as its deployed child."""
+    """Return True for a stage of another flow, inline or as its deployed child."""
     context = FlowRunContext.get()
     return context is not None and context.flow_run is not None and bool(context.flow_run.parent_task_run_id)
 
 
 def run_by_a_worker() -> bool:
-    """Whether this very flow run is what a worker started this process for."""
-    this = flow_run_id()
-    return this is not None and str(this) == os.environ.get("PREFECT__FLOW_RUN_ID")
-
-
-def as_json(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as they travel to a deployment and stand in `config.json`."""
-    return {
-        name: value.model_dump(mode="json") if isinstance(value, Config) else value
-        for name, value in parameters.items()
-    }
+    """Return True if a worker started this process for this very flow run, not for its parent."""
+    context = FlowRunContext.get()
+    return context is not None and str(context.flow_run.id) == os.environ.get("PREFECT__FLOW_RUN_ID")
 
 
 @contextlib.contextmanager

@@ -1,9 +1,9 @@
-"""The Prefect API that flows talk to: the one that is set up, `dojo ui`'s, or one of our own for a while.
+"""Prefect API of the flows: the configured one, that of `dojo ui`, or a server of this process.
 
-Prefect's own ephemeral server shares the terminal's process group: Ctrl-C kills it before the flow can say
-how it ended. It outlives a killed parent, and migrates its database without a lock (two at once: "database is
-locked"). Ours lives in its own group, dies with its parent, starts under a lock, and is
-started again if its start fails.
+Prefect's own ephemeral server shares the terminal's process group: Ctrl-C kills it before the flow can report
+its end. It outlives a killed parent, and migrates its database without a lock (two at once: "database is
+locked"). Ours has a process group, dies with its parent, starts under a lock, and is started again if its
+start fails.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from kernel_core.runs.run_folder import process_identity
 START_TIMEOUT_S = 120.0
 START_ATTEMPTS = 3
 DRAIN_S = 10
-"""How long logs and events may take that wait in the background."""
-_PATIENCE_S = (10.0, 20.0, 30.0)
-"""How long each of three questions waits for its answer."""
+"""Seconds for queued logs and events to be sent."""
+_TIMEOUTS_S = (10.0, 20.0, 30.0)
+"""Timeouts of three requests, one after another."""
 SETTINGS = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -46,10 +46,10 @@ SETTINGS = {
     "PREFECT_LOGGING_EXTRA_LOGGERS": "kernel_core,tasks,flows",
     "PREFECT_TASKS_DEFAULT_NO_CACHE": "true",
     "PREFECT_CLIENT_MAX_RETRIES": "7",
-    # What the server answers while its database is away.
+    # The status of the server while its database is away.
     "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500",
 }
-"""What every process of ours sets before Prefect is imported, unless its environment says otherwise."""
+"""Environment of each process before it imports Prefect; variables that are set already stay."""
 
 
 class NoServer(DojoError):
@@ -57,19 +57,19 @@ class NoServer(DojoError):
 
 
 def prepare_environment() -> None:
-    """Settings that Prefect reads once, at import."""
+    """Set what Prefect reads once, at import."""
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     prefect_home().mkdir(parents=True, exist_ok=True)
 
 
 def prefect_home() -> Path:
-    """Where Prefect keeps its database."""
+    """Return the folder of Prefect's database."""
     return Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
 
 
 def standing_server() -> str | None:
-    """The API that the environment or the active profile names, or else a live `dojo ui`; or None."""
+    """Return the API that the environment or profile names, else that of a live `dojo ui`, else None."""
     import prefect.settings
 
     configured = prefect.settings.PREFECT_API_URL.value()
@@ -105,24 +105,15 @@ def require_access(url: str) -> None:
 
 
 def _asked(url: str, login: Any) -> httpx.Response:
-    """What a server answers that may be busy for a moment."""
-    for patience_s in _PATIENCE_S[:-1]:
+    """Return the answer of a server that may be busy for a moment."""
+    for timeout_s in _TIMEOUTS_S[:-1]:
         with contextlib.suppress(httpx.TimeoutException):
-            return httpx.get(url, auth=login, timeout=patience_s, trust_env=False)
-    return httpx.get(url, auth=login, timeout=_PATIENCE_S[-1], trust_env=False)
-
-
-@contextlib.contextmanager
-def own_server() -> Iterator[str]:
-    """A server for as long as the block lasts; gives its API's URL."""
-    with starting_server() as url, contextlib.ExitStack() as end:
-        end.callback(send_queued)
-        yield url()
+            return httpx.get(url, auth=login, timeout=timeout_s, trust_env=False)
+    return httpx.get(url, auth=login, timeout=_TIMEOUTS_S[-1], trust_env=False)
 
 
 def send_queued() -> None:
-    """Send logs and events that wait in the background while the server is there: without one, a process
-    that ends tries again for minutes."""
+    """Send queued logs and events while the server is there; without one, an exit retries for minutes."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
@@ -132,7 +123,10 @@ def send_queued() -> None:
 
 @contextlib.contextmanager
 def starting_server() -> Iterator[Callable[[], str]]:
-    """The same, but the block begins while it starts; gives what waits for its URL, or raises `NoServer`."""
+    """Run a server while the block lasts; yield a function that waits for its API's URL.
+
+    That function raises `NoServer`. `send_queued` belongs at the end of a block in which flows ran.
+    """
     # Its thread has to live on: the server dies with the thread that started it.
     with ThreadPoolExecutor(1) as starter:
         unwanted = threading.Event()
@@ -161,7 +155,7 @@ def _start_under_lock(unwanted: threading.Event) -> tuple[subprocess.Popen[bytes
 
 
 def ui_server(port: int) -> tuple[str, list[str], dict[str, str]]:
-    """URL of the API, command and settings of a server with its UI on a port of this machine."""
+    """Return API URL, command and environment of a server with its UI on a port of this machine."""
     url = f"http://127.0.0.1:{port}/api"
     command = module_command("prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port))
     # The UI asks the server where its API is; with another port than 4200 it must be told.
@@ -181,7 +175,7 @@ def require_free(port: int) -> None:
 
 
 def announce_ui(api_url: str) -> None:
-    """Say where the UI is and how `prefect` finds its server, and leave word for other `dojo` commands.
+    """Print where the UI is and how `prefect` finds its server, and leave a notice for other `dojo` commands.
 
     Without that setting a `prefect` command in another shell starts a second server on the same database.
     """
@@ -196,7 +190,7 @@ def _start(log: Path) -> tuple[subprocess.Popen[bytes], str]:
     port = _free_port()
     url = f"http://127.0.0.1:{port}/api"
     environment = os.environ | {
-        # What the terminal is spared, the server's log must have.
+        # The terminal shows no warnings of Prefect, so the server's log must.
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "WARNING",
         "PREFECT_UI_ENABLED": "0",
         "PREFECT__SERVER_EPHEMERAL": "1",
@@ -221,10 +215,10 @@ def _start(log: Path) -> tuple[subprocess.Popen[bytes], str]:
 def wait_until_healthy(
     process: subprocess.Popen[bytes], url: str, unwanted: threading.Event | None = None
 ) -> bool:
-    """Whether the server of this process answers; False once it ended, took too long or is unwanted."""
+    """Return True once the server answers; False if it ended, took too long or is unwanted."""
     give_up = unwanted or threading.Event()
     deadline = time.monotonic() + START_TIMEOUT_S
-    with _client() as client:  # one for all: certificates take a while to read
+    with _client() as client:  # reading certificates is slow, so all requests share it
         while time.monotonic() < deadline and process.poll() is None:
             if _healthy(client, url):
                 return True
@@ -264,14 +258,15 @@ _PR_SET_PDEATHSIG = 1
 
 
 def stoppable() -> None:
-    """For `preexec_fn`: as `die_with_parent`, and Ctrl-C works even if this process was told to ignore it.
+    """Do `die_with_parent`, and restore Ctrl-C (`preexec_fn`).
 
-    What a shell starts in the background ignores it, and would hand that down: such a worker never stops.
+    A job that a shell starts in the background ignores SIGINT, and so would its children: such a worker never
+    stops.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     die_with_parent()
 
 
 def die_with_parent() -> None:
-    """For `preexec_fn`: the child is asked to end when this process dies, however it dies."""
+    """Have the kernel send SIGTERM to the child when this process dies (`preexec_fn`)."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

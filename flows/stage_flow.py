@@ -1,7 +1,7 @@
-"""The flow of a stage: a run of a deployment keeps every setting of its preset that the caller left out.
+"""Flow of a stage: a run of a deployment keeps every setting of its preset that the caller left out.
 
 Prefect replaces whole parameters: `-p config={"problems": {"limit": 2}}` drops all that the deployment says
-of `config`. Here the caller's parameters are laid over the deployment's, setting by setting.
+of `config`. Here the caller's parameters are merged into the deployment's, setting by setting.
 
 The form of the UI sends every field. A default that is sent along would count as set, and a model of another
 kind would not get the settings of its kind. So a setting at its default is left out.
@@ -31,7 +31,7 @@ from kernel_core.runs.configure import build, without_defaults
 from tasks.batches import AT_ONCE
 
 ROOT = "runs"
-"""Default of every flow's root: on a worker it means the worker's `DOJO_ROOT`, where that is set."""
+"""Default root of every flow; a worker takes its `DOJO_ROOT` in place of it."""
 REFUSED = "Refused"
 """State name of a flow run that failed by a mistake of its caller's, which another try would meet again."""
 
@@ -42,13 +42,13 @@ class StageFlow(Flow[..., None]):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         given = inspect.signature(self.fn, eval_str=True).parameters.values()
-        by_name = (one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in given)
-        # Prefect makes the form of this. Only a signature of names may begin with one that has a default.
-        self.__signature__ = inspect.Signature(sorted(by_name, key=lambda one: one.name != "run"))
+        by_name = (parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in given)
+        # Prefect makes the form of this. Only keyword parameters may begin with one that has a default.
+        self.__signature__ = inspect.Signature(sorted(by_name, key=lambda parameter: parameter.name != "run"))
         self.fn = _refusing(self.fn)
 
     def validate_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Parameters as typed values. A subflow and a flow without a worker have only their own."""
+        """Return parameters as typed values; on a worker, merged with those of the deployment."""
         started_for = os.environ.get("PREFECT__FLOW_RUN_ID")
         if started_for is None or FlowRunContext.get() is not None:
             return super().validate_parameters(parameters)
@@ -60,7 +60,7 @@ class StageFlow(Flow[..., None]):
         return typed if kept else in_own_run(self, typed)
 
     def _chosen(self, name: str, given: Any, preset: Mapping[str, Any]) -> Any:
-        """A parameter without the settings that are at their defaults."""
+        """Return a parameter without the settings that are at their defaults."""
         kind = typing.get_type_hints(self.fn).get(name)
         if not (isinstance(kind, type) and issubclass(kind, Config) and isinstance(given, Mapping)):
             return given
@@ -93,13 +93,13 @@ logging.getLogger("prefect.task_runs").addFilter(_in_one_line)
 
 
 def stage_flow(name: str, run_name: str | Callable[[], str]) -> Callable[[Callable[..., None]], StageFlow]:
-    """Decorator that makes a stage of a function; `run_name` gives a name or is a template of parameters."""
+    """Return the decorator of a stage; `run_name` is a template of parameters or returns a name."""
     runner = ThreadPoolTaskRunner(max_workers=AT_ONCE)
     return lambda function: StageFlow(function, name=name, flow_run_name=run_name, task_runner=runner)
 
 
 def _root_of_this_worker(stage: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The parameters with the worker's `DOJO_ROOT` in place of a root that was left out."""
+    """Return the parameters with the worker's `DOJO_ROOT` in place of a root that was left out."""
     root = os.environ.get("DOJO_ROOT")
     owner = parameters.get("config") if stage == "pipeline" else parameters
     if root is None or not isinstance(owner, dict) or owner.get("root", ROOT) != ROOT:
@@ -112,7 +112,7 @@ def _run_in(stage: str, parameters: Mapping[str, Any]) -> Any:
 
 
 def _preset(started_for: str) -> tuple[dict[str, Any], bool]:
-    """Parameters of the deployment that a flow run is of, and whether another flow started it."""
+    """Return the parameters of a flow run's deployment, and True if another flow started the run."""
     from prefect.client.orchestration import get_client
 
     with get_client(sync_client=True) as client:

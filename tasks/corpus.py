@@ -1,10 +1,10 @@
-"""Ingesting and verifying as tasks."""
+"""Ingesting, verifying and indexing as tasks."""
 
 from __future__ import annotations
 
 import logging
 
-from kernel_core.config import GymConfig, IngestConfig, VerifyConfig
+from kernel_core.config import GymConfig, IndexConfig, IngestConfig, VerifyConfig
 from kernel_core.runs.host_gpus import require_gpu
 from kernel_core.runs.judges import judging
 from kernel_core.runs.run_folder import Run
@@ -15,14 +15,13 @@ from tasks.progress import StageProgress
 
 log = logging.getLogger(__name__)
 
-
 LAYERS_GYM = GymConfig(deadline_s=8.0)
 """The judge of modules with swapped layers. A module that takes longer under the interpreter is left out."""
 
 
 @retried_task("build snapshot", "ingest")
 def build_snapshot(config: IngestConfig, run: Run, store: Store) -> Manifest:
-    """Sources into a sealed snapshot; answers of a source `problems:FOLDER` are judged on this host's CPU."""
+    """Build a sealed snapshot of the sources; the CPU judges answers of a source `problems:FOLDER`."""
     from kernel_core.corpus.snapshot import build_snapshot
 
     with StageProgress(run.name, "ingest") as progress:
@@ -31,7 +30,7 @@ def build_snapshot(config: IngestConfig, run: Run, store: Store) -> Manifest:
 
 @retried_task("verify snapshot", "ingest")
 def verify_snapshot(config: VerifyConfig, run: Run) -> None:
-    """Judge the snapshot's kernels, going on where an earlier try was, and seal it with what was found."""
+    """Judge the snapshot's kernels from where an earlier try stopped, and seal it with their verdicts."""
     from kernel_core.evaluation.verify_snapshot import verify_snapshot
 
     require_gpu(gym=config.gym)
@@ -41,7 +40,16 @@ def verify_snapshot(config: VerifyConfig, run: Run) -> None:
         judging(config.gym, run) as gym,
         StageProgress(run.name, "verify") as progress,
     ):
-        found = verify_snapshot(config, snapshot, work, gym, progress)
-    log.info("%d kernels judged: %s", found.judged, found.verdicts)
-    if found.not_judged:
-        log.info("not judged: %s", found.not_judged)
+        verified = verify_snapshot(config, snapshot, work, gym, progress)
+    log.info("%d kernels judged: %s", verified.judged, verified.verdicts)
+    if verified.not_judged:
+        log.info("not judged: %s", verified.not_judged)
+
+
+@retried_task("build index", "index")
+def build_index(config: IndexConfig, run: Run, store: Store) -> Manifest:
+    """Build a sealed index of the run's snapshot."""
+    from kernel_core.retrieval.index import build_index
+
+    with gpu_slot(config.device), StageProgress(run.name, "index") as progress:
+        return build_index(config, run.store.child("snapshot"), store, progress)

@@ -1,4 +1,4 @@
-"""What happens to a run, as Prefect events: automations act on them, and the UI's feed shows them."""
+"""Prefect events of a run: automations act on them, and the UI's feed shows them."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def training_finished(run: Run, device: str) -> None:
         "kernel-dojo.checkpoint": f"{run.name}@{int(checkpoint.rpartition('-')[2])}",
         "kernel-dojo.digest": sealed_digest(Store(checkpoint)),
     }
-    tell(TRAINED, run, labels)
+    emit(TRAINED, run, labels)
 
 
-def tell(event: str, run: Run, labels: dict[str, str] | None = None, **payload: Any) -> None:
+def emit(event: str, run: Run, labels: dict[str, str] | None = None, **payload: Any) -> None:
     """Send an event about a run; `labels` are what an automation can match, `payload` is what it can use."""
     resource = {
         "prefect.resource.id": f"kernel-dojo.run.{run.name}",

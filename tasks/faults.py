@@ -1,4 +1,4 @@
-"""Which failures a task tries again: those that may pass by themselves, and nothing else."""
+"""Retries of tasks, for failures that may pass by themselves."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ RETRY_DELAYS_S = [5.0, 30.0, 60.0]
 
 
 def may_pass(tried: Any, task_run: Any, state: Any) -> bool:
-    """Whether the gym, a source or the Prefect API was away, learners or a sampler were lost, or weights did
-    not arrive, which are published and verified anew. A caller's mistake, a full disk or a bug does not pass.
+    """Return True if the gym, a source, the Prefect API or workers were away, or weights did not arrive.
 
-    Prefect asks this between a task's tries (`retry_condition_fn`).
+    A caller's mistake, a full disk or a bug does not pass. Prefect asks this between a task's tries
+    (`retry_condition_fn`).
     """
     error = state.result(raise_on_failure=False)
     passing = GymUnavailable | SourceUnavailable | StaleWeights | WorkersLost | httpx.TransportError

@@ -19,7 +19,7 @@ from kernel_core.runs.run_folder import Run
 from kernel_core.runs.stage_record import sealed_digest
 from kernel_core.store import Store
 from tasks.artifacts import LivePage, show
-from tasks.events import STAGE_CHANGED, tell
+from tasks.events import STAGE_CHANGED, emit
 from tasks.faults import retried_task
 from tasks.gpu import gpu_slot
 from tasks.progress import StageProgress, may_be_missed
@@ -109,29 +109,15 @@ def train_stage(
             shown_at = time.monotonic()
             with may_be_missed("curriculum"):
                 live.show(curriculum_blocks(run))
-        log.info(
-            "step %d of %d, stage %s: reward %.3f, correct %.0f %%, beats the reference %s (%s)",
-            report.step,
-            report.steps,
-            report.stage,
-            report.reward_mean,
-            100 * report.correct_rate,
-            "not timed" if report.fast_1_rate is None else f"{100 * report.fast_1_rate:.0f} %",
-            report.speedups,
-        )
-        if report.compared.num_compared:
-            log.info(
-                "%d answers were judged fast and in full: %d other verdicts",
-                report.compared.num_compared,
-                report.compared.num_differing,
-            )
+        for line in report.lines():
+            log.info(line)
     with may_be_missed("curriculum"):
         live.show(curriculum_blocks(run))
         show(stage_rows(run, stage, from_step))
     if report is None or report.event is None:
         return Completed(message=f"The training ended in this stage, after step {trainer.step_number}.")
     event = report.event
-    tell(f"{STAGE_CHANGED}.{event.kind}", run, **event.model_dump())
+    emit(f"{STAGE_CHANGED}.{event.kind}", run, **event.model_dump())
     return Completed(
         message=f"{event.kind.capitalize()} to {event.to_stage} after step {event.step}: {event.reason}."
     )

@@ -1,4 +1,4 @@
-"""How far long work is: bars in a terminal, a log line now and then elsewhere, an artifact in the UI."""
+"""Progress of a stage: bars in a terminal, log lines elsewhere, an artifact in the UI."""
 
 from __future__ import annotations
 

@@ -7,13 +7,12 @@ import logging
 from prefect.states import Completed, State
 
 from kernel_core.config import PolicyConfig
-from kernel_core.report.markdown import picture, tables
-from kernel_core.report.pages import Page, key_of
+from kernel_core.report.pages import gate_page
 from kernel_core.runs.run_folder import Run
 from kernel_core.store import Store
 from tasks.artifacts import show
 from tasks.assets import published
-from tasks.events import PROMOTED, tell
+from tasks.events import PROMOTED, emit
 from tasks.faults import retried_task
 
 log = logging.getLogger(__name__)
@@ -32,11 +31,7 @@ def pass_gate(name: Run, checkpoint: str, policy: PolicyConfig, before: Store, a
         about = {"source": checkpoint, "reason": decision.reason, "policy_version": change.after_version}
         made = promote_checkpoint(name, checkpoint, policy, about)
         published(name, "promoted", Store(made), {"checkpoint": Store(checkpoint), "scorecard": after})
-        tell(PROMOTED, name, checkpoint=made, **about)
+        emit(PROMOTED, name, checkpoint=made, **about)
     log.info("%s: %s", checkpoint, verdict)
-    title = f"Gate of {name.name}"
-    blocks = [f"# {title}", f"**{verdict}**"]
-    blocks += [f"Candidate: `{checkpoint}`. The one to beat: `{before.root}`."]
-    blocks += [picture("fast_p", after.read("fast_p.png")), *tables({"Before and after": change.rows()})]
-    show(Page(key_of(name, "gate"), blocks, name.store, f"{title}."))
+    show(gate_page(name, verdict, checkpoint, before, after, change.rows()))
     return Completed(message=verdict)

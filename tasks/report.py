@@ -1,15 +1,17 @@
-"""Reports of finished stages as tasks: they publish the pages and tables of `kernel_core.report.pages`."""
+"""Reports of finished stages as tasks, which publish the pages and tables of `kernel_core.report.pages`."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from kernel_core.config import Arm
 from kernel_core.report import pages
 from kernel_core.report.markdown import MAX_ROWS
 from kernel_core.report.pages import Page, Rows, key_of
 from kernel_core.runs.run_folder import Run
+from kernel_core.store import Store
 from tasks.artifacts import link, show
 from tasks.faults import retried_task
 
@@ -49,3 +51,24 @@ def report_training(run: Run, *, has_more: bool) -> None:
     link(key_of(run, "report"), run.store, REPORT, f"Curves and answers of {run.name} as a page.")
     rows = list(run.store.lines("metrics.jsonl"))[-MAX_ROWS:]
     show(Rows(key_of(run, "metrics"), rows, f"All steps: {run.store.path('metrics.jsonl')}"))
+
+
+@retried_task("report nights", "report")
+def report_nights(run: Run, watched: str) -> tuple[str, ...]:
+    """Publish the trend of a watched run's nights; return what regressed in the last one, in words."""
+    from kernel_core.evaluation.nightly import write_trend
+
+    worse = write_trend(run, watched)
+    for shown in pages.night_pages(run, watched):
+        show(shown)
+    return worse
+
+
+@retried_task("compare arms", "report")
+def compare_arms(runs: Mapping[Arm, Run], folders: Sequence[str], store: Store) -> None:
+    """Write the answers of all arms and the tables of their figures into a sealed folder."""
+    from kernel_core.evaluation.judged_rows import write_comparison
+    from kernel_core.evaluation.scorecard import load_scorecard
+
+    cards = {arm: [load_scorecard(run.store.child(name)) for name in folders] for arm, run in runs.items()}
+    write_comparison(cards, store)

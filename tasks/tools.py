@@ -19,13 +19,13 @@ from tasks.gpu import gpu_slot
 
 
 class Tools(NamedTuple):
-    """What holds a conversation."""
+    """Parts that a conversation needs, and the verdicts that the root keeps."""
 
     policy: Policy
     gym: Gym
     retriever: Retriever | None
     memory: Store
-    """What the root keeps: what was judged, and which problems pay for nothing."""
+    """Store of the root: verdicts so far, and problems that pay for nothing."""
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flows.server import own_server, prepare_environment
+from flows.server import prepare_environment, send_queued, starting_server
 from kernel_core.config import GymConfig
 from kernel_core.gym.contract.requests import Gym
 from kernel_core.gym.pool.judge_host import SHARED
@@ -128,7 +128,8 @@ def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
         # As `dojo` does: heartbeats round every flow up to whole seconds.
-        with own_server() as url:
-            updates = {PREFECT_API_URL: url, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
+        with starting_server() as wait_for_url:
+            updates = {PREFECT_API_URL: wait_for_url(), PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
             with temporary_settings(updates=updates):
-                yield url
+                yield wait_for_url()
+                send_queued()

@@ -1,1 +1,1 @@
-"""What each `dojo` command does."""
+"""Commands of `dojo`, one a module."""

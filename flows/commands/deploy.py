@@ -24,6 +24,8 @@ from kernel_core.python_module import module_command
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
+    from flows.deployments import Deployment
+
 
 def deploy(*, dry_run: bool = False, local: bool = False, port: Port = 4200, file: Path | None = None) -> int:
     """Check prefect.yaml, then create or update its deployments.
@@ -83,15 +85,15 @@ def _client(url: str) -> Iterator[SyncPrefectClient]:
         raise NoServer(f"the Prefect server at {url} cannot be reached: {error}") from error
 
 
-def _make_pools(client: SyncPrefectClient, wanted: Any) -> None:
+def _make_pools(client: SyncPrefectClient, deployments: list[Deployment]) -> None:
     """Make the pools before Prefect asks for them; its build step makes the limit and the automations."""
     from prefect.client.schemas.actions import WorkPoolCreate
 
-    from flows.on_server import POOL_TYPE, found, pools_of
+    from flows.deploy_steps import lookup
 
-    for pool in pools_of(wanted):
-        if found(client.read_work_pool, pool) is None:
-            client.create_work_pool(WorkPoolCreate(name=pool, type=POOL_TYPE))
+    for pool in sorted({deployment.pool for deployment in deployments if deployment.pool is not None}):
+        if lookup(client.read_work_pool, pool) is None:
+            client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
 
 
 def _deploy_all(client: SyncPrefectClient, url: str, path: Path) -> None:
@@ -113,28 +115,25 @@ def _deploy_all(client: SyncPrefectClient, url: str, path: Path) -> None:
 
 
 def _with_switches_kept(client: SyncPrefectClient, path: Path) -> dict[str, Any]:
-    """The file's content, with its deployments, schedules and named triggers on or off as they are."""
-    from flows.on_server import found, schedules_by_key
-    from flows.prefect_yaml import as_created
+    """Return the file's content, with each deployment, schedule and named trigger on or off as it is now.
+
+    Schedules are known by their slug. Prefect replaces one without a slug, so it starts as the file has it.
+    """
+    from flows.deploy_steps import lookup
     from flows.presets import stage_of
     from kernel_core.config.yaml_lines import load_yaml
 
     content: dict[str, Any] = load_yaml(path)
     for entry in content["deployments"]:
         name = f"{stage_of(entry['entrypoint'])}/{entry['name']}"
-        if (there := found(client.read_deployment_by_name, name)) is None:
+        if (there := lookup(client.read_deployment_by_name, name)) is None:
             continue
         entry["paused"] = there.paused
         for trigger in entry.get("triggers") or ():
             for automation in client.read_automations_by_name(trigger.get("name", "")):
                 trigger["enabled"] = automation.enabled
-        active = {
-            key: schedule.active
-            for schedule in there.schedules
-            for key in schedules_by_key([schedule.model_dump(exclude_none=True)])
-        }
+        active = {schedule.slug: schedule.active for schedule in there.schedules if schedule.slug}
         for schedule in entry.get("schedules") or ():
-            (key,) = schedules_by_key([as_created(schedule)])
-            if key in active:
-                schedule["active"] = active[key]
+            if schedule.get("slug") in active:
+                schedule["active"] = active[schedule["slug"]]
     return content

@@ -31,11 +31,11 @@ def harvest(
     """
     if out.exists() and any(out.iterdir()):
         raise CallerError(f"{out} is not empty; give a new folder, or remove what an earlier harvest wrote")
-    found = [find_package(name) for name in packages.split(",")]
+    sources = [find_package(name) for name in packages.split(",")]
     for folder in ("train", "held_out"):
         (out / folder).mkdir(parents=True)
     manifest = harvest_problems(
-        found,
+        sources,
         lambda file, text: (out / file).write_text(text, encoding="utf-8"),
         compositions,
         leak_rule(),

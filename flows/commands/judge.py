@@ -128,8 +128,8 @@ def judge_on_save(
 
 
 def _tell_memory(request: JudgeRequest, device: str) -> None:
-    if told := require_memory(request, device):
-        print(f"dojo: {told}", file=sys.stderr)
+    if warning := require_memory(request, device):
+        print(f"dojo: {warning}", file=sys.stderr)
 
 
 def _tell(judged: JudgedRequest, gym: dict[str, str], as_json: bool, hidden: Sequence[str] = ()) -> None:
@@ -152,8 +152,8 @@ def judge_batch(rows_file: Path, out: Path, gym: dict[str, str], as_json: bool) 
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
         bar = bars.add_task("judge", total=None)
         judged, taken_out = judge_here(requests, gym, lambda _, n, m: bars.update(bar, completed=n, total=m))
-    outcomes = [one.outcome for one in judged]
-    failed = [(name, one) for name, one in zip(ids, outcomes, strict=True) if isinstance(one, DojoError)]
+    outcomes = zip(ids, (row.outcome for row in judged), strict=True)
+    failed = [(name, outcome) for name, outcome in outcomes if isinstance(outcome, DojoError)]
     if len(failed) == len(ids):
         raise failed[0][1]
     table = batch_table(ids, judged, build(GymConfig, gym))
@@ -163,8 +163,8 @@ def judge_batch(rows_file: Path, out: Path, gym: dict[str, str], as_json: bool) 
     say(f"{sum(counts.values())} judged: {words}; {out}")
     for name, error in failed:
         say(f"not judged: {name}: {error}")
-    for one in taken_out:
-        say(f"taken out: {one.place}: {one.reason}")
+    for worker in taken_out:
+        say(f"taken out: {worker.place}: {worker.reason}")
     if as_json:
         not_judged = [{"id": name, "error": str(error)} for name, error in failed]
         summary = {"judged": sum(counts.values()), "verdicts": counts, "not_judged": not_judged}

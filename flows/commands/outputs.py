@@ -1,4 +1,4 @@
-"""Files that a command writes at its end: whether they can be is found out before its work."""
+"""Check, before a command's work, that it can write its output."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def require_writable(option: str, file: Path, *inputs: Path) -> None:
     try:
         if file.is_dir():
             raise ConfigError(f"{option} {file} is a folder; give the path of a file")
-        for one in inputs:
-            if file.exists() and one.exists() and file.samefile(one):
-                raise ConfigError(f"{option} {file} would overwrite {one}; give another file")
+        for source in inputs:
+            if file.exists() and source.exists() and file.samefile(source):
+                raise ConfigError(f"{option} {file} would overwrite {source}; give another file")
         file.parent.mkdir(parents=True, exist_ok=True)
         was_there = file.exists()
         with file.open("ab"):  # leaves what is in it

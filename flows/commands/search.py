@@ -47,7 +47,7 @@ def search(
 
     wanted = load_file(Path(query)) if query.endswith(".py") else query
     retriever = open_retriever(index, snapshot if snapshot.sealed() else None, config=config)
-    found = retriever.search(wanted, k, [load_file(path) for path in exclude])
-    for part in neighbour_parts(found, code):
+    neighbours = retriever.search(wanted, k, [load_file(path) for path in exclude])
+    for part in neighbour_parts(neighbours, code):
         Console().print(part)
     return 0

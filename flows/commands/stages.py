@@ -1,4 +1,4 @@
-"""`dojo pipeline|ingest|…`: one stage's flow in this process."""
+"""`dojo pipeline|ingest|…`: the flow of a stage in this process."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from kernel_core.config.base import laid_over
 from kernel_core.runs.host_gpus import NoGpu
 from kernel_core.runs.run_folder import Run
 
+UI = "http://127.0.0.1:4200"
+"""Address of `dojo ui` by default."""
+
 
 def run_stage(stage: str, words: Sequence[str], file: Path | None, *, dry_run: bool = False) -> int:
-    """Run a stage with its settings, then show what came of it; with `dry_run` only print the settings."""
+    """Run a stage and print its results; with `dry_run` only check and print its settings."""
     from flows.presets import preset_and_settings
 
     preset_name, assignments = preset_and_settings(words)
@@ -35,23 +38,21 @@ def run_stage(stage: str, words: Sequence[str], file: Path | None, *, dry_run: b
         built = build_parameters(stage, laid_over(preset(stage, preset_name), chosen))
         return built if names_a_run(stage, chosen) else in_own_run(load_flow(stage), built)
 
-    if dry_run:
-        return _show_settings(stage, parameters)
-    return _run_flow(stage, parameters)
+    return _show_settings(stage, parameters) if dry_run else _run_flow(stage, parameters)
 
 
 def _show_settings(stage: str, make_parameters: Callable[[], dict[str, Any]]) -> int:
     _prepare()
     parameters = make_parameters()
     from flows.preflight import check_before_start
-    from flows.running import as_json
+    from flows.run_names import as_json
     from kernel_core.runs.forecast import plan_of
 
     for line in plan_of(parameters["config"]):
         say(f"# {line}")
     try:
         check_before_start(stage, parameters)
-    except NoGpu as error:  # what would be done is said all the same
+    except NoGpu as error:  # the plan is of use without the GPU
         say(f"# {error}")
         check_before_start(stage, parameters, elsewhere=True)
     say(yaml.safe_dump(as_json(parameters), sort_keys=False, default_flow_style=False), end="")
@@ -59,7 +60,7 @@ def _show_settings(stage: str, make_parameters: Callable[[], dict[str, Any]]) ->
 
 
 def stage_help(stage: str) -> str:
-    """The presets of a stage and its settings, as lines."""
+    """Return the presets of a stage and its settings, as lines."""
     from flows.presets import PREFECT_YAML, config_class_of, entrypoint_of
     from kernel_core.config.reference import settings_of
     from kernel_core.config.yaml_lines import load_yaml
@@ -69,8 +70,8 @@ def stage_help(stage: str) -> str:
         if entry["entrypoint"] == entrypoint_of(stage):
             lines.append(f"  {entry['name']:<18} {entry['description']}")
     lines.append("settings (key=value; all pages: docs/settings.md):")
-    for one in settings_of(config_class_of(stage)):
-        lines.append(f"  {one.key} = {one.default}   {one.meaning}")
+    for setting in settings_of(config_class_of(stage)):
+        lines.append(f"  {setting.key} = {setting.default}   {setting.meaning}")
     return "\n".join(lines) + "\n"
 
 
@@ -95,9 +96,9 @@ def judge_again(run: Run, folder: str, settings: Sequence[str]) -> int:
 
 
 def _run_flow(stage: str, make_parameters: Callable[[], dict[str, Any]]) -> int:
-    """Call a flow against the API that is there or one of our own; then print its results.
+    """Call a flow with the standing API or a server of this process, then print its results.
 
-    What the flow needs is imported while a server of our own starts.
+    The flow is imported while that server starts.
     """
     _prepare()
     console = Console(stderr=True)
@@ -108,7 +109,6 @@ def _run_flow(stage: str, make_parameters: Callable[[], dict[str, Any]]) -> int:
             parameters = make_parameters()
             from flows.preflight import check_before_start
             from flows.presets import load_flow
-            from flows.results import show_results
             from flows.running import logging_to
             from tasks.progress import terminal_bars
 
@@ -122,9 +122,23 @@ def _run_flow(stage: str, make_parameters: Callable[[], dict[str, Any]]) -> int:
     return 0
 
 
+def show_results(stage: str, parameters: Mapping[str, Any], flow_run_id: str, console: Console) -> None:
+    """Print figures, winners and files of a finished flow, and where to see more."""
+    from flows.run_names import place_of
+    from kernel_core.report.terminal import made_by_stage
+
+    root, name = place_of(stage, parameters)
+    run = Run(root, name)
+    for part in made_by_stage(run, stage, parameters.get("name", stage)):
+        console.print(part)
+    say(f"Files: {run.store.path()}/  ({', '.join(run.store.names())})")
+    say(f"Again: dojo runs show {name}{'' if root == 'runs' else f' --root {root}'}")
+    say(f"In the Prefect UI, with stages, tables and logs: dojo ui, then {UI}/runs/flow-run/{flow_run_id}")
+
+
 @contextlib.contextmanager
 def api() -> Iterator[Callable[[], None]]:
-    """A live Prefect API, or one that starts; flows talk to it after the call of what this gives."""
+    """Yield a function that waits for the standing API, or for one that starts, and points flows at it."""
     from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
     with contextlib.ExitStack() as stack:
@@ -144,5 +158,5 @@ def api() -> Iterator[Callable[[], None]]:
 
 def _prepare() -> None:
     prepare_environment()
-    # The terminal has our own log and one line for an error; Prefect's log is in its UI.
+    # The terminal has our own log and a line for an error; Prefect's log is in its UI.
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")

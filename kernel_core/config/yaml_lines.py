@@ -38,6 +38,12 @@ def line_of(file: Path, path: tuple[str | int, ...]) -> int | None:
     return _search(root, path) if root is not None else None
 
 
+def fault_at(file: Path, path: tuple[str | int, ...], message: str) -> ConfigError:
+    """Return the error of a setting, with its file and line."""
+    line = line_of(file, path)
+    return ConfigError(f"{file}, line {line}: {message}" if line is not None else f"{file}: {message}")
+
+
 def _search(node: Node, path: tuple[str | int, ...]) -> int | None:
     if not path:
         return None

@@ -153,6 +153,22 @@ def trend_rows(nights: Sequence[Night]) -> list[dict[str, Any]]:
     return rows
 
 
+def trend_file(watched: str, kind: str) -> str:
+    """Return the path of a watched run's trend in the nightly run; `kind` is `parquet` or `png`."""
+    return f"trends/{watched}.{kind}"
+
+
+def write_trend(nightly: Run, watched: str) -> tuple[str, ...]:
+    """Store the table and the plot of a watched run's nights; return what regressed in the last, in words."""
+    from kernel_core.evaluation.plots import trend_png
+    from kernel_core.evaluation.tables import parquet
+
+    rows = trend_rows(finished_nights(nightly, watched))
+    nightly.store.write(trend_file(watched, "parquet"), parquet(rows, TREND_SCHEMA))
+    nightly.store.write(trend_file(watched, "png"), trend_png(rows))
+    return tuple(rows[-1]["regressed"])
+
+
 def missed_before(nights: Sequence[Night]) -> list[int]:
     """Number of nights missing before each, estimated from the usual interval."""
     gaps_s = [(b.at - a.at).total_seconds() for a, b in itertools.pairwise(nights)]

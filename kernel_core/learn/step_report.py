@@ -35,3 +35,15 @@ class StepReport(Record):
     compared: Compared = Compared()
     """Answers that were judged fast and in full."""
     seconds: dict[str, float]
+
+    def lines(self) -> list[str]:
+        """Return the step as lines of a log."""
+        fast = "not timed" if self.fast_1_rate is None else f"{100 * self.fast_1_rate:.0f} %"
+        lines = [
+            f"step {self.step} of {self.steps}, stage {self.stage}: reward {self.reward_mean:.3f}, "
+            f"correct {100 * self.correct_rate:.0f} %, beats the reference {fast} ({self.speedups})"
+        ]
+        if number := self.compared.num_compared:
+            differing = self.compared.num_differing
+            lines.append(f"{number} answers were judged fast and in full: {differing} other verdicts")
+        return lines

@@ -186,6 +186,47 @@ def comparison_pages(run: Run, config: CompareConfig) -> Iterator[Rows | Page]:
     yield Rows(key_of(run, "differences"), figures.get(DIFFERENCES, ()), f"{title}; {conditions}.")
 
 
+def night_pages(run: Run, watched: str) -> Iterator[Rows | Page]:
+    """Yield the nights of a watched run, newest first, and the last one beside the night before.
+
+    The trend of `evaluation.nightly.write_trend` is in the run already.
+    """
+    from kernel_core.evaluation.nightly import (
+        finished_nights,
+        last_change,
+        regressions,
+        trend_file,
+        trend_rows,
+    )
+
+    nights = finished_nights(run, watched)
+    rows, change = trend_rows(nights), last_change(nights)
+    key, conditions = artifact_key(f"nightly-{watched}"), conditions_of(run, nights[-1].folder)
+    missed, file = sum(row["missed_before"] for row in rows), run.store.path(trend_file(watched, "parquet"))
+    about = f"{len(rows)} nights of {watched}, {missed} missed; last night: {conditions}; all figures: {file}"
+    yield Rows(key, [row | {"regressed": "; ".join(row["regressed"])} for row in rows[::-1]], about)
+    worse = regressions(change) if change is not None else ()
+    verdict = f"**Regressed:** {'; '.join(worse)}" if worse else "Not clearly worse than the night before."
+    if change is None:
+        verdict = "Nothing to compare with: the first night on these problems."
+    title = f"{watched}, {nights[-1].name}"
+    plot = picture("trend", run.store.read(trend_file(watched, "png")))
+    blocks = [f"# {title}", verdict, f"Conditions: {conditions}.", plot]
+    blocks += tables({"Change since the night before": change.rows() if change is not None else []})
+    yield Page(f"{key}-change", blocks, run.store.child(nights[-1].folder), f"{title}.")
+
+
+def gate_page(
+    name: Run, verdict: str, candidate: str, before: Store, after: Store, rows: Sequence[Mapping[str, Any]]
+) -> Page:
+    """Return the page of a promotion check: its verdict, and the scorecards before and after."""
+    title = f"Gate of {name.name}"
+    blocks = [f"# {title}", f"**{verdict}**"]
+    blocks += [f"Candidate: `{candidate}`. The one to beat: `{before.root}`."]
+    blocks += [picture("fast_p", after.read("fast_p.png")), *tables({"Before and after": rows})]
+    return Page(key_of(name, "gate"), blocks, name.store, f"{title}.")
+
+
 def _next_step(advice: str) -> list[str]:
     return [f"**Next step:** {advice}"] if advice else []
 

@@ -15,15 +15,15 @@ WORDS = "somebody:a-secret-of-this-test"
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory):
     """A server of its own behind a password; environment of its callers, without the password."""
-    from flows.server import own_server, prepare_environment
+    from flows.server import prepare_environment, starting_server
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PREFECT_HOME", str(tmp_path_factory.mktemp("closed")))
         patch.setenv("PREFECT_SERVER_API_AUTH_STRING", WORDS)
         prepare_environment()
-        with own_server() as url:
+        with starting_server() as wait_for_url:
             settings = {name: value for name, value in os.environ.items() if "AUTH_STRING" not in name}
-            yield settings | {"PREFECT_API_URL": url, "OMP_NUM_THREADS": "1"}
+            yield settings | {"PREFECT_API_URL": wait_for_url(), "OMP_NUM_THREADS": "1"}
 
 
 def dojo(environment, *words):

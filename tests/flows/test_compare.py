@@ -6,9 +6,9 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from flows.cli import run as dojo
+from flows.commands.stages import show_results
 from flows.compare import compare
 from flows.presets import build_parameters, preset
-from flows.results import show_results
 from kernel_core.config import Arm, CompareConfig, EvaluateConfig, IngestConfig
 from kernel_core.evaluation.judged_rows import ANSWERS, DIFFERENCES, figure_tables, read_rows
 from kernel_core.runs.judges import judges_kept

@@ -25,8 +25,8 @@ def small_file(tmp_path_factory):
     often = nightly | {"name": "often", "concurrency_limit": 1, "version": "2"}
     often["schedules"] = [
         {"interval": 3600, "slug": "hourly", "active": False},
-        {"rrule": "FREQ=DAILY", "active": False},
-        {"cron": "0 4 * * *", "timezone": "Europe/Berlin", "active": False},
+        {"rrule": "FREQ=DAILY", "slug": "daily", "active": False},
+        {"cron": "0 4 * * *", "timezone": "Europe/Berlin", "slug": "early", "active": False},
     ]
     often["work_pool"] = nightly["work_pool"] | {"work_queue_name": "urgent"}
     often["pull"] = [{"prefect.deployments.steps.set_working_directory": {"directory": "{{ $PWD }}"}}]

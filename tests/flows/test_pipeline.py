@@ -16,11 +16,11 @@ from prefect.events.worker import EventsWorker
 from rich.console import Console
 
 from flows.cli import run as dojo
+from flows.commands.stages import show_results
 from flows.evaluate import evaluate
 from flows.index import index
 from flows.pipeline import pipeline
 from flows.presets import build_parameters, preset
-from flows.results import show_results
 from flows.train import train
 from kernel_core.config import (
     EvaluateConfig,

@@ -16,7 +16,7 @@ from prefect.states import Cancelled, Completed, Failed
 
 import flows.route
 from flows.route import ChildFailed, Stage, route, route_all, stage_digest
-from flows.running import as_json
+from flows.run_names import as_json
 from flows.stage_flow import REFUSED
 from kernel_core.config import IndexConfig
 from kernel_core.errors import ConfigError

@@ -7,8 +7,7 @@ import pytest
 
 from flows.cli import run as dojo
 from flows.presets import build_parameters, load_flow, preset
-from flows.run_names import in_own_run, names_a_run, place_of
-from flows.running import as_json
+from flows.run_names import as_json, in_own_run, names_a_run, place_of
 from kernel_core.runs.run_folder import Run
 
 TINY = ["problems.limit=1", "samples_per_problem=1", "rollout.turns=1", "rollout.sampling.max_new_tokens=8"]

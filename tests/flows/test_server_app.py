@@ -4,9 +4,23 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from prefect import flow, task
+from prefect.artifacts import create_progress_artifact
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter
+from prefect.events import emit_event
+from prefect.futures import wait
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from flows.server import send_queued
+from tasks.batches import AT_ONCE
+
+NUM_TASKS = 120
+"""Task runs that together leave the 500 events of two pipelines, in a minute instead of an hour."""
 
 CONNECTED = """
 import asyncio, signal, sys
@@ -63,3 +77,28 @@ def test_a_server_that_nobody_wants_any_more_ends_before_it_is_made(environment:
         [sys.executable, "-c", UNWANTED], env=environment, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (-signal.SIGTERM, ""), done.stderr
+
+
+@task(task_run_name="{number}")
+def reported(number: int) -> None:
+    create_progress_artifact(float(number), key="burst", description="as a stage does every few seconds")
+    emit_event("kernel-dojo.stage.promoted", resource={"prefect.resource.id": f"kernel-dojo.run.{number}"})
+
+
+@flow(task_runner=ThreadPoolTaskRunner(max_workers=AT_ONCE))
+def burst() -> None:
+    wait(reported.map(range(NUM_TASKS)))
+
+
+@pytest.mark.exhaustive
+def test_sqlite_takes_the_events_of_a_pipeline_at_once_and_loses_none(prefect_api: str) -> None:
+    ended = burst(return_state=True)
+    send_queued()
+    of_run = FlowRunFilter(id={"any_": [ended.state_details.flow_run_id]})
+    deadline, states = time.monotonic() + 300, []
+    with get_client(sync_client=True) as client:
+        while states.count("Completed") < NUM_TASKS and time.monotonic() < deadline:
+            time.sleep(1.0)
+            states = [run.state.name for run in client.read_task_runs(flow_run_filter=of_run, limit=200)]
+    assert states == ["Completed"] * NUM_TASKS
+    assert "database is locked" not in (Path(os.environ["PREFECT_HOME"]) / "dojo-server.log").read_text()

@@ -63,3 +63,28 @@ def test_ctrl_c_while_prefect_sets_up_a_task_is_a_stop(prefect_api, tmp_path, mo
     assert run(["ingest", "generator_rows=100", "decontaminate_against=[]", "run=cut"]) == 130
     assert "the same command goes on" in capsys.readouterr().err
     assert Run(str(tmp_path / "runs"), "cut").state().condition == "stopped"
+
+
+LOGGED_OUTSIDE_A_FLOW = """
+import logging
+import prefect.main
+from prefect.logging.configuration import setup_logging
+
+setup_logging()
+logging.getLogger("kernel_core.policy.openai_policy").warning("the endpoint is busy")
+"""
+
+
+@pytest.mark.exhaustive
+def test_a_log_line_outside_of_a_flow_run_makes_no_warning_of_prefects():
+    """A worker's process has the settings of `pyproject.toml`, not those of a `dojo` command."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    done = subprocess.run(
+        [sys.executable, "-c", LOGGED_OUTSIDE_A_FLOW],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "the endpoint is busy" in done.stderr and "UserWarning" not in done.stderr

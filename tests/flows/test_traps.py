@@ -123,7 +123,7 @@ def test_18_sqlite_is_waited_for_a_minute():
 
 @pytest.mark.slow
 def test_19_two_servers_that_start_at_once_on_a_fresh_database_both_come_up(tmp_path):
-    code = "from flows.server import *; prepare_environment()\nwith own_server() as url: print(url)"
+    code = "from flows.server import *; prepare_environment()\nwith starting_server() as url: print(url())"
     starts = [
         subprocess.Popen(
             [sys.executable, "-c", code],
