@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch.utils._pytree import tree_flatten, tree_map
@@ -100,7 +100,12 @@ class _Writer(Launches):
         if not self.written:
             raise Unreadable("; ".join(["nothing to write a kernel for", *self.graph.reasons]))
         body = self._with_sizes([self._with_keys(line) for line in self.lines])
-        return Answer(self._source(body), self._thinking(), len(self.written), self.graph.reasons)
+        return Answer(
+            self._source(body),
+            self._thinking(),
+            len({kernel.name for kernel in self.written}),
+            self.graph.reasons,
+        )
 
     def _is_used(self, leaf: Value) -> bool:
         """True if a kernel reads an input, or `forward` returns it; torch's calls take any layout."""
@@ -117,7 +122,7 @@ class _Writer(Launches):
                 self.written, self.kernel_names = [], set()
                 ready = {}
                 for region in self.plan.regions:
-                    written = self._write(region)
+                    written = self._shared(self._write(region))
                     ready[id(region)] = written
                     self.written.append(written)
                 return ready
@@ -140,6 +145,14 @@ class _Writer(Launches):
             last = list(region.core)[-1]
             self.plan.refused.add(last)
             raise _Smaller from error
+
+    def _shared(self, written: Written) -> Written:
+        """Return the launch with the name of an earlier kernel where both have the same text."""
+        for known in self.written:
+            if written.text.replace(f"def {written.name}(", f"def {known.name}(") == known.text:
+                self.kernel_names.discard(written.name)
+                return replace(written, name=known.name, text=known.text)
+        return written
 
     def _kernel_name(self, region: Region) -> str:
         """Name of the calls that a kernel computes; with its step where it has one of several of a call."""
@@ -175,7 +188,7 @@ class _Writer(Launches):
 
     def _source(self, body: list[str]) -> str:
         tree = ast.parse(self.problem.source)
-        texts = [self._with_keys(kernel.text) for kernel in self.written]
+        texts = dict.fromkeys(self._with_keys(kernel.text) for kernel in self.written)
         helpers = {name: text for kernel in self.written for name, text in kernel.helpers.items()}
         kernels = "\n\n".join([*helpers.values(), *texts])
         imports = ["import torch", "import triton", "import triton.language as tl"]
@@ -201,11 +214,12 @@ class _Writer(Launches):
             for leaf in self.graph.inputs
         ]
         calls = sorted({value.base for value in self.plan.values if value.op == "call"})
-        number = len(self.written)
+        kernels_by_name = {kernel.name: kernel for kernel in self.written}
+        number = len(kernels_by_name)
         kernels = "one kernel" if number == 1 and not calls else f"{number} kernel{'s' * (number > 1)}"
         text.append(f"{', '.join(dict.fromkeys(self.graph.steps))}: {kernels}.")
-        for kernel in self.written:
-            totals = ", ".join(map(self._with_keys, self.totals.get(kernel.name, ())))
+        for kernel in kernels_by_name.values():
+            totals = ", ".join(dict.fromkeys(map(self._with_keys, self.totals.get(kernel.name, ()))))
             fused = f" Fuses {', '.join(kernel.fused)}." if len(kernel.fused) > 1 else ""
             text.append(f"{kernel.name}: {totals}{'.' * bool(totals)}{fused} {kernel.plan}")
         if calls:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from kernel_core.generator.ir import CHEAP, Value, make, walk
-from kernel_core.generator.names import bind
+from kernel_core.generator.names import bind, canonical
 from kernel_core.generator.sizes import ceil_div, is_one, product
 
 _MOST_INLINED = 24
@@ -94,8 +95,19 @@ class Plan:
             region.outputs = self._without_views(region)
         for value in self.values:
             if id(value) in self.forced and id(value) not in owned and value.op in CHEAP:
-                self.regions.append(Region("flat", value, {id(value): value}, [value]))
+                self._add_flat(value)
         self.materialised = {id(output) for region in self.regions for output in region.outputs}
+
+    def _add_flat(self, value: Value) -> None:
+        """Give a value a flat kernel: that of another result of its shape, or one of its own."""
+        for region in self.regions if value in self.outputs else ():
+            first = region.anchor
+            is_like = region.kind == "flat" and first in self.outputs and _same_shape(first, value)
+            if is_like and not any(item.op not in (*CHEAP, "leaf") for item in walk((first, value))):
+                region.core[id(value)] = value
+                region.outputs.append(value)
+                return
+        self.regions.append(Region("flat", value, {id(value): value}, [value]))
 
     def _without_views(self, region: Region) -> list[Value]:
         """Outputs without those that are reshapes of another output, which share its memory."""
@@ -163,6 +175,10 @@ def _sources(value: Value) -> set[int]:
         else:
             sources.add(id(tensor))
     return sources
+
+
+def _same_shape(value: Value, other: Value) -> bool:
+    return list(map(canonical, value.shape)) == list(map(canonical, other.shape))
 
 
 def _same_axes(value: Value, anchor: Value) -> bool:
@@ -255,10 +271,10 @@ def _as_attention(value: Value, new: Value, made: dict[int, Value], users: dict[
 
 def _softmax_of(weights: Value, users: dict[int, int]) -> Value | None:
     """Return the scores of a softmax over the last axis, if nothing else reads its results."""
-    if not _is_point(weights, "true_divide") or users[id(weights)] != 1:
+    if not is_point(weights, "true_divide") or users[id(weights)] != 1:
         return None
     raised, total = weights.inputs
-    if not _is_point(raised, "exp") or users[id(raised)] != 2 or not _is_point(raised.inputs[0], "sub_"):
+    if not is_point(raised, "exp") or users[id(raised)] != 2 or not is_point(raised.inputs[0], "sub_"):
         return None
     scores, top = raised.inputs[0].inputs
     is_softmax = (
@@ -273,7 +289,8 @@ def _softmax_of(weights: Value, users: dict[int, int]) -> Value | None:
     return scores if is_softmax and users[id(scores)] == 2 else None
 
 
-def _is_point(value: object, name: str) -> bool:
+def is_point(value: object, name: str) -> TypeGuard[Value]:
+    """Return True for a value of the pointwise operator of a name."""
     return isinstance(value, Value) and value.op == "point" and value.entry.name == name
 
 

@@ -23,6 +23,8 @@ class Group:
     """Condition on the index, viewed; empty where every index is inside."""
     depth: int = 0
     """Level of loops at which the index is defined."""
+    extent: str = ""
+    """Argument that is the product of the sizes, where the kernel has one."""
 
     def digit(self, axis: int) -> Index:
         """Index along one of the axes; 0 along an axis of size 1."""

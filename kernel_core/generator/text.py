@@ -69,6 +69,8 @@ class KernelText:
         self._masks: dict[frozenset[str], str] = {}
         self.fused: dict[str, None] = {}
         """Names of the pointwise operators in the kernel, in their order."""
+        self.fills: dict[int, str] = {}
+        """Numbers that loads of values have beyond the edge, where a reduction needs another than 0."""
         self.done: dict[int, tuple[str, frozenset[Group], tuple[Index, ...] | None]] = {}
         """Values that a schedule made itself, such as sums and products, with the index where they stand."""
 
@@ -109,24 +111,29 @@ class KernelText:
         named = name or self._letters.get(text, "") or plain
         if ".shape" in text or ".numel" in text:
             words = ["size" if isinstance(size, Size) else "scale"]
-        argument = self._argument(named or (words[-1] if words else "scale"))
+        rest = "one_minus_" if re.fullmatch(r"1(\.0)? - [\w.]+", text) else ""
+        argument = self._argument(named or (rest + words[-1] if words else "scale"))
         self.numbers[argument], self._arguments[text] = text, argument
         if isinstance(size, Size):
             self.sizes[argument] = size
         return argument
 
-    def total(self, size: int, name: str, is_flat: bool = False, is_argument: bool = True) -> str:
+    def total(
+        self, size: int, name: str, is_flat: bool = False, is_argument: bool = True, is_own: bool = False
+    ) -> str:
         """Number of elements, rows or columns: the host has it under the name of the argument.
 
-        `is_flat` is for rows and elements; a number that is no argument is for the grid alone.
+        `is_flat` is for rows and elements; a number that is no argument is for the grid alone. A number that
+        `is_own` has an argument of its own even where another one is equal.
         """
         text = canonical(size)
-        if not isinstance(size, Size) or text in self._arguments:
+        if not isinstance(size, Size) or (text in self._arguments and not is_own):
             return self.size(size)
         argument = self._argument(name)
         self.sizes[argument], self.totals[argument] = size, is_flat
         if is_argument:
-            self.numbers[argument], self._arguments[text] = text, argument
+            self.numbers[argument] = text
+            self._arguments.setdefault(text, argument)
         return argument
 
     def pointer(self, value: Value) -> str:
@@ -200,7 +207,7 @@ class KernelText:
         if isinstance(index, Text):
             return index.text, index.binds
         if isinstance(index, Joined):
-            high, size, low = index.high, self._named(index.size), self.index(index.low)
+            high, size, low = index.high, self._extent(index), self.index(index.low)
             text = f"{wrapped(self.index(high), PRODUCT)} * {size}"
             return (text, PRODUCT) if is_zero(index.low) else (f"{text} + {wrapped(low, SUM)}", SUM)
         if isinstance(index, Part):
@@ -217,13 +224,20 @@ class KernelText:
             text, binds = f"{wrapped((text, binds), PRODUCT)} % {atom(size)}", PRODUCT
         return text, binds
 
+    def _extent(self, index: Joined) -> str:
+        """Argument of an axis' size: that of the group which walks along the whole axis, if there is one."""
+        low = index.low
+        if isinstance(low, Digit) and low.group.extent and len(low.group.sizes) == low.last - low.first + 1:
+            return low.group.extent
+        return self._named(index.size)
+
     def _named(self, size: int) -> str:
         return self.size(size, self._letters.get(canonical(size), ""))
 
     def name_sizes(self, groups: Sequence[Group]) -> None:
         """Let the sizes of groups have the letters of their axes."""
         self._letters = {}
-        self._taken |= {group.name for group in groups} | {"start", "carry", "element", "running"}
+        self._taken |= {group.name for group in groups} | {"start", "carry", "running"}
         for group in groups:
             for first in range(len(group.sizes)):
                 for last in range(first, len(group.sizes)):

@@ -80,7 +80,7 @@ class KernelValues(KernelText):
         def make() -> str:
             pointer, mask = self.pointer(value), self.mask([offset])
             text = pointer if is_zero(offset) else f"{pointer} + {self.index(offset)[0]}"
-            fill = "0.0" if value.dtype.is_floating_point else "0"
+            fill = self.fills.get(id(value), "0.0" if value.dtype.is_floating_point else "0")
             if other:
                 fill = self.size(other)
             options = f", mask={mask}, other={fill}" if mask else ""

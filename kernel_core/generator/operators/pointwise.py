@@ -184,10 +184,21 @@ class _Replaced(ast.NodeTransformer):
     def __init__(self, operands: dict[str, str]) -> None:
         self._operands = operands
 
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        """Leave out a factor of 1, and a division by it."""
+        self.generic_visit(node)
+        if isinstance(node.op, ast.Mult) and _is_one(node.left):
+            return node.right
+        return node.left if isinstance(node.op, ast.Mult | ast.Div) and _is_one(node.right) else node
+
     def visit_Name(self, node: ast.Name) -> ast.expr:
         """A parameter becomes its operand."""
         given = self._operands.get(node.id)
         return node if given is None else ast.parse(given, mode="eval").body
+
+
+def _is_one(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is float and node.value == 1.0
 
 
 @functools.cache

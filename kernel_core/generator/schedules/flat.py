@@ -10,18 +10,21 @@ BLOCK = 1024
 
 
 def write(context: Context) -> Written:
-    """One output of any shape; its inputs are read at the index of the element."""
-    (value,) = context.region.outputs
+    """Outputs of one shape; their inputs are read at the index of the element."""
+    outputs = context.region.outputs
+    value = outputs[0]
     group = Group("i", value.shape, letters(value.rank), mask="mask")
     kernel = context.kernel([group])
     if value.rank == 0:
-        store_at(kernel, value, ([], [], ()))
+        for output in outputs:
+            store_at(kernel, output, ([], [], ()))
         return context.finish(kernel, {}, "(1,)", "One program computes the only element.")
     count = kernel.total(product(value.shape), "n_elements", is_flat=True)
     kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
     kernel.line(f"mask = i < {count}")
     coords = [group.digit(axis) for axis in range(value.rank)]
-    store_at(kernel, value, (list(coords), list(coords), value.shape))
+    for output in outputs:
+        store_at(kernel, output, (list(coords), list(coords), value.shape))
     grid = f"(triton.cdiv({count}, {BLOCK}),)"
     plan = "Each program computes one block of elements."
     return context.finish(kernel, {"BLOCK": str(BLOCK)}, grid, plan)

@@ -94,9 +94,13 @@ class Tile:
         self.kernel: Kernel = context.kernel([self.batch])
         sizes = {"M": product(m), "N": product(n), "K": product(k)}
         roles = {"M": "M", "N": "OC", "K": "C"} if taps else {name: name for name in sizes}
-        self.size = {name: self.kernel.total(size, roles[name], name == "M") for name, size in sizes.items()}
+        self.size = {
+            name: self.kernel.total(size, roles[name], name == "M", is_own=True)
+            for name, size in sizes.items()
+        }
         for group, name in ((self.m, "M"), (self.n, "N"), (self.k_of_a, "K"), (self.k_of_b, "K")):
             object.__setattr__(group, "mask", f"{group.name}{group.view} < {self.size[name]}")
+            object.__setattr__(group, "extent", self.size[name])
         self.kernel.name_sizes([self.batch, self.m, self.n, self.k_of_a, *taps])
 
     def finish(self, left, right, own: list[Index], plan: str) -> Written:  # type: ignore[no-untyped-def]

@@ -6,12 +6,13 @@ row that fits is loaded once; a longer one is walked in blocks, once for each re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from kernel_core.generator.fuse import is_point
 from kernel_core.generator.index import Group, Index, letters
 from kernel_core.generator.ir import Value, walk
 from kernel_core.generator.schedules.written import Context, Written, places_of, power_of_two, store_at
@@ -23,6 +24,9 @@ MULTIPLY = """@triton.jit
 def multiply(a, b):
     return a * b
 """
+_LOWEST = 'float("-inf")'
+_NEUTRAL = ("sum", "prod", "amax", "amin", "argmax", "argmin")
+"""Reductions of numbers, whose neutral number a load can have."""
 _FUNCTIONS = {"sum": "tl.sum", "amax": "tl.max", "amin": "tl.min", "any": "tl.max", "all": "tl.min"}
 
 
@@ -146,6 +150,32 @@ class Rows:
         """Condition for lanes that are part of a row."""
         return self.shape.walked.mask
 
+    def fill(self, reduced: Sequence[tuple[Value, str]]) -> None:
+        """Load tensors with the number that does not change their first reduction."""
+        for x, kind in reduced:
+            if kind in _NEUTRAL and x.dtype.is_floating_point and self.kernel.in_memory(x):
+                self.kernel.fills.setdefault(id(x), identity(kind, x.dtype))
+
+    def element(self, x: Value, coords: list[Index], neutral: str, kind: str) -> str:
+        """Return the element to be reduced, neutral beyond the row's end."""
+        name = self.kernel.at(x, coords)
+        if kind in ("any", "all"):
+            name = f"{name}.to(tl.int32)"
+        elif self._is_neutral(x, neutral):
+            return name
+        elif x.dtype is torch.int64 and kind != "sum" and not self.kernel.in_memory(x):
+            name = f"{name}.to(tl.int64)"  # an index is an int32, which does not hold the neutral number
+        line = self.kernel.fresh("inside", self.kernel.depth)
+        self.kernel.line(f"{line} = tl.where({self.inside()}, {name}, {neutral})")
+        return line
+
+    def _is_neutral(self, x: Value, neutral: str) -> bool:
+        """Return True if `x` has the neutral number beyond the row's end without a `tl.where`."""
+        if self.kernel.in_memory(x):
+            return x.dtype.is_floating_point and self.kernel.fills.get(id(x), "0.0") == neutral
+        shifted = x.inputs[0] if neutral == "0.0" and is_point(x, "exp") else None
+        return is_point(shifted, "sub_") and self.kernel.fills.get(id(shifted.inputs[0])) == _LOWEST
+
 
 def identity(kind: str, dtype: torch.dtype) -> str:
     """Number that changes no result."""
@@ -155,7 +185,7 @@ def identity(kind: str, dtype: torch.dtype) -> str:
         return "1.0" if dtype.is_floating_point else "1"
     is_top = kind in ("amin", "argmin")
     if dtype.is_floating_point:
-        return 'float("inf")' if is_top else 'float("-inf")'
+        return 'float("inf")' if is_top else _LOWEST
     if dtype is torch.bool:
         return "1" if is_top else "0"
     limits = torch.iinfo(dtype)
@@ -169,6 +199,7 @@ def write(context: Context) -> Written:
     kernel, region = rows.kernel, context.region
     helpers: dict[str, str] = {}
     reductions = [value for value in region.core.values() if value.op == "reduce"]
+    rows.fill([(value.inputs[0], value.kind) for value in reductions])
     levels = _levels(reductions, region.core)
     for level in sorted(set(levels.values())):
         _reduce_level(rows, [value for value in reductions if levels[id(value)] == level], helpers)
@@ -245,21 +276,10 @@ def _name(value: Value) -> str:
 
 
 def _element(rows: Rows, value: Value, coords: list[Index]) -> str:
-    """The element to be reduced, neutral beyond the row's end."""
-    kernel, x = rows.kernel, value.inputs[0]
-    name = kernel.at(x, coords)
-    if value.kind in ("any", "all"):
-        name = f"{name}.to(tl.int32)"
-    elif x.dtype is torch.int64 and value.kind != "sum" and not kernel.in_memory(x):
-        name = f"{name}.to(tl.int64)"  # an index is an int32, which does not hold the neutral number
-    is_loaded = x.op == "leaf" and value.kind == "sum" and x.dtype.is_floating_point
-    kind_dtype = torch.int32 if value.kind in ("any", "all") else x.dtype
+    """Return the element to be reduced, neutral beyond the row's end."""
+    kind_dtype = torch.int32 if value.kind in ("any", "all") else value.inputs[0].dtype
     neutral = {"any": "0", "all": "1"}.get(value.kind) or identity(value.kind, kind_dtype)
-    if is_loaded:
-        return name
-    line = kernel.fresh("inside", kernel.depth)
-    kernel.line(f"{line} = tl.where({rows.inside()}, {name}, {neutral})")
-    return line
+    return rows.element(value.inputs[0], coords, neutral, value.kind)
 
 
 def _final(rows: Rows, value: Value, x: str, helpers: dict[str, str]) -> str:

@@ -36,14 +36,15 @@ def write(context: Context) -> Written:
         kernel.line(f"carry = tl.full({other}, {neutral}, dtype={kind_of})")
         keep = keep if rows.shape.has_tile else "axis=0, keep_dims=True"
     coords = rows.coords(True)
+    if kind != "logaddexp":
+        rows.fill([(x, kind)])
     for _ in rows.walk():
-        loaded = kernel.at(x, coords)
-        kernel.line(f"element = tl.where({rows.inside()}, {loaded}, {neutral})")
+        element = rows.element(x, coords, neutral, "sum")
         text = {
-            "sum": f"tl.cumsum(element, axis={axis})", "prod": f"tl.cumprod(element, axis={axis})",
-            "logaddexp": f"tl.associative_scan(element, {axis}, log_add_exp)",
-            "amax": f"tl.associative_scan(element, {axis}, maximum)",
-            "amin": f"tl.associative_scan(element, {axis}, minimum)",
+            "sum": f"tl.cumsum({element}, axis={axis})", "prod": f"tl.cumprod({element}, axis={axis})",
+            "logaddexp": f"tl.associative_scan({element}, {axis}, log_add_exp)",
+            "amax": f"tl.associative_scan({element}, {axis}, maximum)",
+            "amin": f"tl.associative_scan({element}, {axis}, minimum)",
         }[kind]  # fmt: skip
         kernel.line(f"running = {text}")
         if rows.shape.is_looped:
@@ -56,12 +57,12 @@ def write(context: Context) -> Written:
             }
             kernel.line(f"running = {joined[kind]}")
             final = {
-                "sum": f"carry += tl.sum(element, {keep})",
-                "prod": f"carry *= tl.reduce(element, {axis}, multiply, keep_dims=True)",
+                "sum": f"carry += tl.sum({element}, {keep})",
+                "prod": f"carry *= tl.reduce({element}, {axis}, multiply, keep_dims=True)",
                 "logaddexp": "carry = log_add_exp(carry, "
-                f"tl.reduce(element, {axis}, log_add_exp, keep_dims=True))",
-                "amax": f"carry = tl.maximum(carry, tl.max(element, {keep}))",
-                "amin": f"carry = tl.minimum(carry, tl.min(element, {keep}))",
+                f"tl.reduce({element}, {axis}, log_add_exp, keep_dims=True))",
+                "amax": f"carry = tl.maximum(carry, tl.max({element}, {keep}))",
+                "amin": f"carry = tl.minimum(carry, tl.min({element}, {keep}))",
             }[kind]  # fmt: skip
         kernel.done[id(anchor)] = ("running", frozenset(), None)
         store_outputs(kernel, context.region, anchor, coords)
