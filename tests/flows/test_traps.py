@@ -58,7 +58,7 @@ def _timed(call):
 def test_5_no_pool_has_a_limit_that_a_lost_run_could_hold():
     """GPUs are limited by the deployment, the strict `cuda` limit and the worker, which all heal."""
     source = (REPOSITORY / "flows" / "commands" / "deploy.py").read_text()
-    assert "WorkPoolCreate(name=pool, type=POOL_TYPE)" in source
+    assert 'WorkPoolCreate(name=pool, type="process")' in source
     assert dict(POOLS)["cuda"] == ("--limit", "1")
 
 
