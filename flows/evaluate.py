@@ -31,10 +31,14 @@ def evaluate(
     """
     with running(run, root) as here:
         reads = folders_read(here, config.policy, config.checkpoint, config.answers)
-        for folder, asked in config.by_folder(name).items():
+        groups = config.by_folder(name)
+        beside = {folder: asked for folder, asked in groups.items() if not here.store.child(folder).sealed()}
+        for folder, asked in groups.items():
             left_out = {"checkpoint": True, "groups": True, "policy": ORIGIN, "placement": True}
             settings, files = asked.model_dump(exclude=left_out), files_read(config.answers)
             with making(here, folder, settings, reads, files, folder=folder) as work:
                 if not work.done:
-                    score_policy(asked, here, work.store)
+                    beside.pop(folder, None)
+                    score_policy(asked, here, work.store, beside)
+                    beside = {}
             report_scorecard(here, folder)

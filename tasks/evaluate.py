@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import TypeVar
 
 from kernel_core.config import BestOfNConfig, EvaluateConfig
 from kernel_core.runs.host_gpus import on_this_host
@@ -14,16 +17,34 @@ from tasks.batches import each_batch
 from tasks.faults import retried_task
 from tasks.gpu import gpu_slot
 from tasks.progress import StageProgress
-from tasks.tools import opened
+from tasks.tools import Tools, opened
+
+Settings = TypeVar("Settings", EvaluateConfig, BestOfNConfig)
 
 
 @retried_task("score policy", "evaluate")
-def score_policy(config: EvaluateConfig, run: Run, store: Store) -> None:
-    """Evaluate a policy on held-out problems, or judge kept answers again; seal the scorecard."""
-    from kernel_core.evaluation.scorecard import evaluate, evaluate_answers
+def score_policy(
+    config: EvaluateConfig,
+    run: Run,
+    store: Store,
+    beside: Mapping[str, EvaluateConfig] = MappingProxyType({}),
+) -> None:
+    """Evaluate a policy on held-out problems, or judge kept answers again; seal the scorecard.
+
+    `beside` are further groups by folder, whose answers are written and judged in the same batches. Their
+    scorecards are made by calls of their own.
+    """
+    from kernel_core.evaluation.scorecard import answer_groups, evaluate, evaluate_answers
 
     if config.answers is None:
-        _converse(evaluate, "evaluate", config, run, store)
+        with _tools_for("evaluate", config, run, *beside.values()) as ((config, *others), tools, progress):
+            if beside:
+                stores = [store, *(run.store.child(name) for name in beside)]
+                together = list(zip((config, *others), stores, strict=True))
+                answer_groups(together, tools.policy, tools.gym, tools.retriever, progress, tools.memory)
+            evaluate(
+                config, tools.policy, tools.gym, tools.retriever, store, progress, tools.memory, each_batch
+            )
         return
     config, memory = on_this_host(config), Store(run.root).child(JUDGED)
     with (
@@ -39,17 +60,19 @@ def select_winners(config: BestOfNConfig, run: Run, store: Store) -> None:
     """Seal the best verified kernel of each problem."""
     from kernel_core.evaluation.best_of_n import best_of_n
 
-    _converse(best_of_n, "best-of-n", config, run, store)
+    with _tools_for("best-of-n", config, run) as ((config,), tools, progress):
+        best_of_n(config, tools.policy, tools.gym, tools.retriever, store, progress, tools.memory, each_batch)
 
 
-def _converse(
-    work: Callable[..., object], stage: str, config: EvaluateConfig | BestOfNConfig, run: Run, store: Store
-) -> None:
-    """Call the work of a stage with the policy, judge and retriever that its settings name."""
+@contextmanager
+def _tools_for(
+    stage: str, config: Settings, run: Run, *others: Settings
+) -> Iterator[tuple[list[Settings], Tools, StageProgress]]:
+    """Open the policy, judge and retriever that settings name; the settings come as they suit the weights."""
     weights = choose_weights(run, config.policy, config.checkpoint)
-    config = on_this_host(suited_to(config, weights))
+    suited = [on_this_host(suited_to(each, weights)) for each in (config, *others)]
     with (
-        opened(config, run, weights=weights, corpus=config.checkpoint) as tools,
+        opened(suited[0], run, weights=weights, corpus=config.checkpoint) as tools,
         StageProgress(run.name, stage) as progress,
     ):
-        work(config, tools.policy, tools.gym, tools.retriever, store, progress, tools.memory, each_batch)
+        yield suited, tools, progress

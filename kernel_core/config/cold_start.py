@@ -33,6 +33,11 @@ class ColdStartConfig(Config):
         False, description="Train all weights, also where RL trains adapters of `policy.lora_rank`."
     )
     lr: float = Field(1.5e-3, gt=0, description="Peak learning rate.")
+    loss_floor: float = Field(
+        0.0,
+        ge=0,
+        description="Nats: tokens with a smaller loss are not trained, which keeps entropy for RL.",
+    )
     warmup: int = Field(20, ge=0, description="Linear warm-up, in updates.")
     weight_decay: float = Field(0.1, ge=0, description="AdamW weight decay.")
     repair_share: float = Field(

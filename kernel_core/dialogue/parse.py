@@ -9,8 +9,9 @@ so these are the rules, in order:
 2. The pieces of an answer are its complete `<KERNEL>` blocks. A block that holds more than Python gives its
    fenced blocks in its place.
 3. Where no such piece binds `ModelNew`, the fenced blocks of the whole answer are the pieces, unless a
-   `<KERNEL>` line opens a block that is never closed. The end of an answer closes a fence, unless the token
-   limit cut it off.
+   `<KERNEL>` line opens a block that is never closed. A fence is closed by the first line that starts with it
+   and leaves Python, so that a docstring may hold fences; else by the first bare one. The end of an answer
+   closes a fence, unless the token limit cut it off. An answer without blocks may be Python as a whole.
 4. The last piece that binds `ModelNew` counts: a later piece revises an earlier one. Pieces that define names
    which it uses and does not define are joined to it in their order; the last definition of a name counts.
 5. The result must be Python that parses, with a `ModelNew` that has or inherits `forward`.
@@ -23,6 +24,7 @@ import builtins
 import re
 import textwrap
 from collections.abc import Iterator
+from itertools import islice
 
 from kernel_core.problems.syntax import syntax_tree
 from kernel_core.records import Candidate, NoCandidate
@@ -35,7 +37,11 @@ _THINK_CLOSE = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _BLOCK = re.compile(r"<KERNEL>((?:(?!</?KERNEL>).)*)</KERNEL>", re.DOTALL | re.IGNORECASE)
 _OPENS_BLOCK = re.compile(r"^[ \t]*<KERNEL>[ \t]*$", re.MULTILINE | re.IGNORECASE)
 _FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
-_PYTHON_FENCES = frozenset({"", "python", "python3", "py", "py3", "triton", "{.python}"})
+_PYTHON_FENCES = frozenset({"", "python", "python3", "py", "py3", "triton", "{python}", "{.python}"})
+_CLOSINGS_TRIED = 8
+"""Lines that are tried as the end of a fence, so that an answer of many fences takes no time."""
+_LAYOUT = str.maketrans({"\u00a0": " ", "\u200b": None, "\ufeff": None})
+"""Spaces and marks that pages put into copied code, where Python takes none of them."""
 _DEFINES_MODEL = re.compile(r"^class ModelNew\b", re.MULTILINE)
 _MODULES = frozenset({"Module", "object"})
 """Base classes that give a module no `forward`."""
@@ -44,7 +50,7 @@ _MODULES = frozenset({"Module", "object"})
 def parse_completion(text: str, finish_reason: str) -> Candidate | NoCandidate:
     """Return the candidate in a completion, or the precise reason for none. Never raises."""
     is_cut = finish_reason == "length"
-    thinking, answer = _split_thinking(text.replace("\r\n", "\n"), is_cut)
+    thinking, answer = _split_thinking(text.replace("\r\n", "\n").translate(_LAYOUT), is_cut)
     if answer is None:
         return NoCandidate(reason=_cut_short("the <think> block is never closed", finish_reason))
     source = _kernel_source(answer, is_cut)
@@ -88,7 +94,10 @@ def _kernel_source(answer: str, is_cut: bool) -> str | None:
     source = _joined(fenced)
     if source is not None or ends_open:
         return source
-    return blocks[-1] if blocks else None
+    if blocks or is_cut:
+        return blocks[-1] if blocks else None
+    whole = _trimmed(answer)
+    return _joined([whole]) if _tree(whole) is not None else None
 
 
 def _pieces_of(body: str) -> list[str]:
@@ -100,16 +109,29 @@ def _fenced(text: str, is_cut: bool) -> list[str]:
     """Return the Python in fenced blocks, without their indentation."""
     blocks, position = [], 0
     while opening := _FENCE.search(text, position):
-        indent, fence, language = opening.groups()
-        closes = re.compile(rf"^[ \t]*{fence[0]}{{{len(fence)},}}[ \t]*$", re.MULTILINE)
-        closing = closes.search(text, opening.end())
+        is_python = (opening[3].split() or [""])[0].lower() in _PYTHON_FENCES
+        closing = _closing(text, opening, is_python)
         if closing is None and is_cut:
             break
-        body = text[opening.end() + 1 : closing.start() if closing else len(text)]
-        if (language.split() or [""])[0].lower() in _PYTHON_FENCES:
-            blocks.append(_trimmed(textwrap.dedent(body) if indent else body))
+        if is_python:
+            blocks.append(_block(text, opening, closing))
         position = closing.end() if closing else len(text)
     return blocks
+
+
+def _closing(text: str, opening: re.Match[str], is_python: bool) -> re.Match[str] | None:
+    """Return the line that closes a fence; None where the text ends before it is closed."""
+    line = rf"^[ \t]*{opening[2][0]}{{{len(opening[2])},}}"
+    if is_python:
+        for closing in islice(re.compile(line, re.MULTILINE).finditer(text, opening.end()), _CLOSINGS_TRIED):
+            if _tree(_block(text, opening, closing)) is not None:
+                return closing
+    return re.compile(line + r"[ \t]*$", re.MULTILINE).search(text, opening.end())
+
+
+def _block(text: str, opening: re.Match[str], closing: re.Match[str] | None) -> str:
+    body = text[opening.end() + 1 : closing.start() if closing else len(text)]
+    return _trimmed(textwrap.dedent(body) if opening[1] else body)
 
 
 def _joined(pieces: list[str]) -> str | None:

@@ -7,7 +7,7 @@ alone: a turn is also there to make a correct kernel faster.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -39,11 +39,11 @@ class Rollouts:
     num_left_out: int = 0
     """Conversations that are in no group because a turn of theirs has no evaluation."""
     num_retried: int = 0
-    """Judgements asked for again after a fault of ours."""
+    """Judgements asked for again after a fault of ours, in all draws of the batch."""
     num_judged: int = 0
     """Answers with a verdict: repeated and malformed ones too, and those of conversations left out later."""
     seconds_judging: float = 0.0
-    """Wall clock in which something was being judged, waited for or not."""
+    """Wall clock in which something of the batch was being judged, waited for or not."""
     compared: Compared = field(default_factory=Compared)
     """Answers that were judged fast and in full."""
 
@@ -53,12 +53,34 @@ class Rollouts:
         return sum(sample.num_tokens for sample in self.samples.values())
 
 
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Conversations that are held in one way: `group_size` about each problem.
+
+    What a conversation draws depends on `seed`, its problem, its index in the group and the turn alone. All
+    candidates of a problem are judged on the same secret inputs, which `judge_seed` fixes. Without `timing`
+    no speed is measured.
+    """
+
+    problems: Sequence[Problem]
+    config: RolloutConfig
+    group_size: int
+    seed: int
+    judge_seed: int
+    timing: bool = True
+    kept: KeptAnswers | None = None
+    """Store of the answers: they go there before they are judged, and are not sampled again."""
+
+
 @dataclass(slots=True)
 class _OpenConversation:
+    draw: Draw
     problem: Problem
     trajectory: int
     exemplars: tuple[Exemplar, ...]
     turns: list[Turn] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    """One a turn, and one more where the last turn has no evaluation."""
     left_out: bool = False
     """True if a turn has no evaluation: by a fault of ours, or because of its problem."""
     not_judged: str = ""
@@ -89,36 +111,51 @@ def roll_out(
     *,
     group_size: int,
     seed: int,
-    judge_seed: int | None = None,
-    timing: bool = True,
     leave_out_faults: bool = False,
     one_by_one: bool = False,
     kept: KeptAnswers | None = None,
     progress: Progress = silent,
 ) -> Rollouts:
-    """`group_size` conversations of `config.turns` turns for each problem, some judged while others write.
+    """`group_size` conversations of `config.turns` turns for each problem; see `roll_out_together`."""
+    [rollouts] = roll_out_together(
+        policy,
+        gym,
+        [Draw(problems, config, group_size, seed, judge_seed=seed, kept=kept)],
+        retriever,
+        leave_out_faults=leave_out_faults,
+        one_by_one=one_by_one,
+        progress=progress,
+    )
+    return rollouts
 
-    What a conversation draws depends on `seed`, its problem, its index in the group and the turn alone.
-    All candidates of a problem are judged on the same secret inputs, which `judge_seed` fixes (None:
-    `seed`). Without `timing` no speed is measured. A bad completion is data. Raises `GymUnavailable` as the
-    gym does; with `leave_out_faults`, a candidate that the gym fails on twice takes only its own conversation
-    out, and it is an error only when no conversation is left. `one_by_one` is for a policy behind a server,
-    which batches requests itself: each conversation goes at its own pace, whatever `batch_size` is. Answers
-    go into `kept` before they are judged, and one that is there for the same prompt is not sampled again.
+
+def roll_out_together(
+    policy: Policy,
+    gym: Gym,
+    draws: Sequence[Draw],
+    retriever: Retriever | None,
+    *,
+    leave_out_faults: bool = False,
+    one_by_one: bool = False,
+    progress: Progress = silent,
+) -> list[Rollouts]:
+    """Hold the conversations of all draws in common batches, some judged while others write.
+
+    All draws have the sampling settings of the first. A bad completion is data. Raises `GymUnavailable` as
+    the gym does; with `leave_out_faults`, a candidate that the gym fails on twice takes only its own
+    conversation out, and it is an error only when no conversation of a draw is left. `one_by_one` is for a
+    policy behind a server, which batches requests itself: each conversation goes at its own pace, whatever
+    `batch_size` is.
     """
-    _refuse_repeated(problems)
-    exemplars = _retrieve(retriever, problems, config.exemplars)
-    conversations = [
-        _OpenConversation(problem, trajectory, shown)
-        for problem, shown in zip(problems, exemplars, strict=True)
-        for trajectory in range(group_size)
-    ]
-    round_ = _Round(policy, config, seed, seed if judge_seed is None else judge_seed, timing, kept)
+    held = [_opened(draw, retriever) for draw in draws]
+    conversations = [c for groups in held for group in groups for c in group]
+    config = draws[0].config
+    round_ = _Round(policy, config)
     overlap = config.overlap is not False
     together = one_by_one and overlap
     size = len(conversations) if one_by_one else config.sampling.batch_size
     judgements = side_by_side(
-        _parts(conversations, group_size, 1 if together else size),
+        _parts([group for groups in held for group in groups], 1 if together else size),
         round_.write,
         round_.take,
         gym,
@@ -126,16 +163,28 @@ def roll_out(
         together=together,
         leave_out_faults=leave_out_faults,
         progress=progress,
-        total=len(conversations) * config.turns,
+        total=sum(c.draw.config.turns for c in conversations),
     )
-    return _rollouts(problems, conversations, judgements, round_.samples)
+    return [
+        _rollouts(draw.problems, [c for group in groups for c in group], judgements)
+        for draw, groups in zip(draws, held, strict=True)
+    ]
+
+
+def _opened(draw: Draw, retriever: Retriever | None) -> list[list[_OpenConversation]]:
+    """Return the conversations of each problem before their first turns."""
+    _refuse_repeated(draw.problems)
+    exemplars = _retrieve(retriever, draw.problems, draw.config.exemplars)
+    return [
+        [_OpenConversation(draw, problem, trajectory, shown) for trajectory in range(draw.group_size)]
+        for problem, shown in zip(draw.problems, exemplars, strict=True)
+    ]
 
 
 def _rollouts(
     problems: Sequence[Problem],
     conversations: Sequence[_OpenConversation],
     judgements: Sequence[Judgement[_RolloutPart]],
-    samples: dict[TurnKey, Sample],
 ) -> Rollouts:
     """Return the groups and counts of finished conversations; raise `GymUnavailable` where a fault left
     none."""
@@ -146,7 +195,11 @@ def _rollouts(
         ) from fault
     return Rollouts(
         groups=_grouped(problems, conversations),
-        samples=samples,
+        samples={
+            (c.problem.id, c.trajectory, turn): sample
+            for c in conversations
+            for turn, sample in enumerate(c.samples)
+        },
         num_left_out=sum(c.left_out for c in conversations),
         num_retried=sum(judgement.num_retried for judgement in judgements),
         num_judged=sum(len(c.turns) for c in conversations),
@@ -160,16 +213,12 @@ class _Round:
 
     policy: Policy
     config: RolloutConfig
-    seed: int
-    judge_seed: int
-    timing: bool
-    kept: KeptAnswers | None
-    samples: dict[TurnKey, Sample] = field(default_factory=dict)
+    """Its settings of sampling hold for all draws."""
 
     def write(self, part: _RolloutPart) -> list[JudgeRequest]:
         """Write the next turn of a part's conversations, as requests."""
         part.messages = [
-            build_prompt(c.problem, c.exemplars, c.turns, self.config, self.policy.count_tokens)
+            build_prompt(c.problem, c.exemplars, c.turns, c.draw.config, self.policy.count_tokens)
             for c in part.conversations
         ]
         part.samples = self._sampled(part)
@@ -180,8 +229,8 @@ class _Round:
             JudgeRequest(
                 problem=c.problem,
                 candidate=candidate,
-                seed=seed_of(self.judge_seed, c.problem.id),
-                timing=self.timing,
+                seed=seed_of(c.draw.judge_seed, c.problem.id),
+                timing=c.draw.timing,
             )
             for c, candidate in zip(part.conversations, part.candidates, strict=True)
         ]
@@ -190,12 +239,9 @@ class _Round:
         """Return a sample per conversation: the kept answer to the same prompt, else a new one, which
         is then kept."""
         asked = list(zip(part.conversations, part.messages, strict=True))
-        known: list[Sample | None] = [None] * len(asked)
-        if self.kept is not None:
-            answers = [self.kept.find(c.key, messages) for c, messages in asked]
-            known = [None if answer is None else answer.as_sample() for answer in answers]
+        known = [_kept_sample(c, messages) for c, messages in asked]
         missing = [at for at, sample in enumerate(known) if sample is None]
-        seeds = [seed_of(self.seed, *asked[at][0].key) for at in missing]
+        seeds = [seed_of(asked[at][0].draw.seed, *asked[at][0].key) for at in missing]
         if missing:
             new = self.policy.sample(
                 [asked[at][1] for at in missing],
@@ -203,11 +249,13 @@ class _Round:
                 max_new_tokens=self.config.sampling.max_new_tokens,
                 seed=seeds,
             )
-            if self.kept is not None:
-                rows = zip(missing, new, seeds, strict=True)
-                self.kept.keep([_answer(*asked[at], sample, seed) for at, sample, seed in rows])
-            for at, sample in zip(missing, new, strict=True):
+            answers = defaultdict[KeptAnswers, list[KeptAnswer]](list)
+            for at, sample, seed in zip(missing, new, seeds, strict=True):
                 known[at] = sample
+                if (kept := asked[at][0].draw.kept) is not None:
+                    answers[kept].append(_answer(*asked[at], sample, seed))
+            for kept, written in answers.items():
+                kept.keep(written)
         return [sample for sample in known if sample is not None]
 
     def take(self, judgement: Judgement[_RolloutPart]) -> _RolloutPart | None:
@@ -221,14 +269,14 @@ class _Round:
             judgement.evaluations,
             strict=True,
         ):
-            self.samples[c.problem.id, c.trajectory, len(c.turns)] = sample
+            c.samples.append(sample)
             if isinstance(evaluation, NotJudged):
                 c.left_out, c.not_judged = True, evaluation.reason
             elif evaluation is None:
                 c.left_out = True
             else:
                 c.turns.append(_turn(c, messages, sample, candidate, evaluation))
-        going_on = [c for c in part.conversations if not (c.left_out or is_over(c.turns, self.config))]
+        going_on = [c for c in part.conversations if not (c.left_out or is_over(c.turns, c.draw.config))]
         return _RolloutPart(going_on) if going_on else None
 
 
@@ -238,12 +286,23 @@ def seed_of(*parts: int | str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-def _parts(
-    conversations: Sequence[_OpenConversation], group_size: int, batch_size: int
-) -> list[_RolloutPart]:
+def _parts(groups: Sequence[Sequence[_OpenConversation]], batch_size: int) -> list[_RolloutPart]:
     """Pack as many whole groups as fit into a batch; a group that is larger than one is cut."""
-    size = max(1, batch_size // group_size) * group_size if group_size <= batch_size else batch_size
-    return [_RolloutPart(list(conversations[i : i + size])) for i in range(0, len(conversations), size)]
+    parts: list[_RolloutPart] = []
+    for group in groups:
+        for start in range(0, len(group), batch_size):
+            piece = group[start : start + batch_size]
+            if parts and len(parts[-1].conversations) + len(piece) <= batch_size:
+                parts[-1].conversations += piece
+            else:
+                parts.append(_RolloutPart(list(piece)))
+    return parts
+
+
+def _kept_sample(conversation: _OpenConversation, messages: tuple[Message, ...]) -> Sample | None:
+    kept = conversation.draw.kept
+    answer = None if kept is None else kept.find(conversation.key, messages)
+    return None if answer is None else answer.as_sample()
 
 
 def _turn(

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from kernel_core.batches import EachBatch, in_order
 from kernel_core.config import EvaluateConfig
-from kernel_core.dialogue.answers import PIECES, stored_answers
+from kernel_core.dialogue.answers import PIECES, KeptAnswers, stored_answers
 from kernel_core.dialogue.resumable import (
     JudgedConversations,
     converse,
@@ -20,6 +20,7 @@ from kernel_core.dialogue.resumable import (
     finished,
     judge_again,
 )
+from kernel_core.dialogue.rollout import Draw, roll_out_together
 from kernel_core.dialogue.turns import TrajectoryGroup
 from kernel_core.errors import ConfigError, Corrupt
 from kernel_core.evaluation.comparison import Comparison, compare
@@ -47,6 +48,7 @@ __all__ = [
     "KIND",
     "Comparison",
     "Scorecard",
+    "answer_groups",
     "compare",
     "evaluate",
     "evaluate_answers",
@@ -98,6 +100,28 @@ def evaluate(
     )
     conditions = _conditions(config, policy.version, gym, left_out)
     return _sealed(config, conditions, problems, held, digest, store)
+
+
+def answer_groups(
+    asked: Sequence[tuple[EvaluateConfig, Store]],
+    policy: Policy,
+    gym: Gym,
+    retriever: Retriever | None,
+    progress: Progress = silent,
+    memory: Store | None = None,
+) -> None:
+    """Write and judge the answers of several groups of problems in common batches.
+
+    `evaluate` finds them in each group's store, and their verdicts in the gym's memory. A small group alone
+    waits for the longest of its few answers, and for the slowest of its verdicts.
+    """
+    draws = []
+    for config, store in asked:
+        problems, _ = load_audited(config.problems, memory)
+        kept = KeptAnswers(store, digest_of_answers(config, problems, policy.version))
+        samples, seed = config.samples_per_problem, config.seed
+        draws.append(Draw(problems, config.rollout, samples, seed, judge_seed=seed, kept=kept))
+    roll_out_together(policy, gym, draws, retriever, leave_out_faults=True, progress=progress)
 
 
 def evaluate_answers(

@@ -59,19 +59,9 @@ def answer(
 
 _PLAIN = {
     *("add", "sub", "rsub", "mul", "div", "truediv", "rtruediv", "true_divide", "neg", "to", "float", "type"),
-    *(
-        "permute",
-        "transpose",
-        "T",
-        "mT",
-        "t",
-        "unsqueeze",
-        "squeeze",
-        "expand",
-        "getitem",
-        "contiguous",
-        "flatten",
-    ),
+    *("permute", "transpose", "T", "mT", "t", "unsqueeze", "squeeze", "expand", "getitem", "contiguous"),
+    *("flatten", "narrow", "select", "chunk", "split", "stack", "zeros", "ones", "full", "arange"),
+    *("zeros_like", "ones_like", "full_like"),
 }
 """Calls that name a kernel only if it has no other."""
 _HOST = ("reshape", "cast", "expand", "leaf", "call")

@@ -196,6 +196,8 @@ def _joined(left: Any, sign: str, right: Any) -> Any:
     if sign in "+*" and not is_named(left) and left == neutral and is_whole:
         return right
     if isinstance(left, int) and isinstance(right, int):
+        if sign == "*" and any(not is_named(factor) and factor == 0 for factor in (left, right)):
+            return 0
         if sign == "*":
             return _multiplied([*_factors(left), *_factors(right)], int(left) * int(right))
         if sign == "//" and (rest := _cancelled(left, right)) is not None:

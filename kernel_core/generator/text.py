@@ -223,7 +223,7 @@ class KernelText:
     def name_sizes(self, groups: Sequence[Group]) -> None:
         """Let the sizes of groups have the letters of their axes."""
         self._letters = {}
-        self._taken |= {group.name for group in groups} | {"start", "carry", "inner", "running"}
+        self._taken |= {group.name for group in groups} | {"start", "carry", "element", "running"}
         for group in groups:
             for first in range(len(group.sizes)):
                 for last in range(first, len(group.sizes)):
@@ -280,7 +280,12 @@ class KernelText:
                 self._rename(divisor, "inner")
 
     def _rename(self, name: str, wanted: str) -> None:
-        if not wanted or not IDENTIFIER.fullmatch(name) or name in self.totals or wanted in self._used:
+        if (
+            not wanted
+            or not IDENTIFIER.fullmatch(name)
+            or name in self.totals
+            or wanted in self._used | self._taken
+        ):
             return
         self._used.add(wanted)
         self._renamed[name] = wanted

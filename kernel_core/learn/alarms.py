@@ -2,8 +2,8 @@
 
 | alarm    | rings when, over the last `WINDOW` steps                                          |
 |----------|-----------------------------------------------------------------------------------|
-| collapse | the entropy is below a quarter of what it was at first, or well-formed answers    |
-|          | are below half of their best                                                      |
+| collapse | the entropy is below 0.01 nats a token or a quarter of what it was at first, or   |
+|          | well-formed answers are below half of their best                                  |
 | junk     | more than a fifth of the answers are junk text, or half are cut off               |
 | hacks    | more than a tenth of the turns are hacked, and twice as many as before            |
 | drift    | KL(sampler ‖ trainer) is above 0.02 nats a token, or most turns are rejected for  |
@@ -30,7 +30,8 @@ Rows = Sequence[Mapping[str, Any]]
 
 WINDOW = 3
 """Steps that are averaged: one bad step is noise."""
-ENTROPY_LEFT, FORMAT_LEFT = 0.25, 0.5
+LEAST_ENTROPY, ENTROPY_LEFT, FORMAT_LEFT = 0.01, 0.25, 0.5
+"""The first in nats a token: an answer of 500 tokens then has 5 nats, and half of the groups were alike."""
 JUNK_SHARE, TRUNCATED_SHARE = 0.2, 0.5
 HACKED_SHARE, HACKED_GROWTH = 0.1, 2.0
 DRIFT_NATS, REJECTED_SHARE = 0.02, 0.5
@@ -79,11 +80,9 @@ def is_junk(text: str) -> bool:
 
 
 def _collapse(steps: Rows) -> str | None:
-    entropies = [row["update/entropy"] for row in steps if "update/entropy" in row]
-    if len(entropies) >= 2 * WINDOW:
-        first, now = float(np.mean(entropies[:WINDOW])), float(np.mean(entropies[-WINDOW:]))
-        if now < ENTROPY_LEFT * first:
-            return f"entropy {now:.3f} nats a token, {first:.3f} at first"
+    entropies = _windows(steps, "batch/entropy")
+    if entropies and entropies[-1] < max(LEAST_ENTROPY, ENTROPY_LEFT * entropies[0]):
+        return f"entropy {entropies[-1]:.3f} nats a token, {entropies[0]:.3f} at first"
     formatted = _windows(steps, "kernel/format_rate")
     if formatted and formatted[-1] < FORMAT_LEFT * max(formatted):
         return f"{_percent(formatted[-1])} of the answers are well-formed, {_percent(max(formatted))} before"
@@ -140,7 +139,11 @@ def _rejected_share(steps: Rows, rejected: Callable[[Mapping[str, Any]], float])
 
 
 _RULES: dict[AlarmKind, tuple[Callable[[Rows], str | None], str]] = {
-    "collapse": (_collapse, "lower lr, or set kl_coefficient; go back to a checkpoint before it"),
+    "collapse": (
+        _collapse,
+        "lower lr, set kl_coefficient or go back to a checkpoint before it; from the first steps on, teach "
+        "with cold_start.loss_floor or fewer cold_start.steps",
+    ),
     "junk": (_junk, "read the newest turns/ table; raise rollout.sampling.max_new_tokens if they are honest"),
     "hacks": (_hacks, "read them in the turns/ table; lower hack_penalty below 0"),
     "drift": (_drift, "set mismatch.importance_cap, widen mismatch.band, or sampler.kind=inline"),

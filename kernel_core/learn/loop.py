@@ -79,14 +79,14 @@ class Trainer:
         self._store, self._progress = store, progress
         self._kind: SpeedKind = "measured" if config.gym.device == "cuda" else "predicted"
         self._speedups = in_words(self._kind, config.gym.predict_gpu)
-        self._practice = Practice.open(config, memory)
+        practice = Practice.open(config, memory)
         self._journal = Journal(store)
         self._winners = Winners(store)
         self._name = digest_of([config.model_dump(mode="json"), policy.version])[:8]
         self._learner = open_learner(config, policy, store)
         self._sampler = sampler or open_sampler(config, policy, store)
         self._conversations = Conversations(config, self._sampler, gym, retriever, self._kind)
-        self._experiences = Experiences(config, self._practice, self._conversations)
+        self._experiences = Experiences(config, practice, self._conversations)
         self._publisher = Publisher(self._sampler, policy, config.sampler.max_gap)
         self._saver = Saver(store, background=config.policy_on_gpu)
         self._saved_at_s = 0.0
@@ -123,8 +123,8 @@ class Trainer:
     def step(self) -> StepReport:
         """Run one step.
 
-        After an error in it (the gym's, a full disk) call it again. After an error in it (the gym's, a full
-        disk) call it again: it begins anew from the newest checkpoint, as a new process would.
+        After an error in it (the gym's, a full disk) call it again: it begins anew from the newest
+        checkpoint, as a new process would.
         """
         if self.done:
             raise ValueError(f"training is done after step {self._step}")
@@ -182,7 +182,7 @@ class Trainer:
         """Prepare the first step: keep the reference, and measure the initial policy."""
         self._learner.begin()
         clock = Clock(self._progress)
-        probe = self._conversations.probe(self._practice.probe_problems(), 0, clock)
+        probe = self._experiences.probe(0, self._curriculum, clock)
         self._curriculum = observe(self._curriculum, probe, self.config.curriculum)
         words = {"stage": self._stage, "speedups": self._speedups}
         self._journal.write_metrics(0, words, probe_metrics(probe))
@@ -209,7 +209,7 @@ class Trainer:
         self._curriculum = observe_groups(self._curriculum, varied(gathered))
         probe = None
         if step % self.config.curriculum.probe_every == 0:
-            probe = self._conversations.probe(self._practice.probe_problems(), step, clock)
+            probe = self._experiences.probe(step, self._curriculum, clock)
         self._curriculum, event = advance(self._curriculum, probe, step, self.config.curriculum)
         if event is not None:
             log.info("step %d: %s from %s to %s (%s)", *event.model_dump(exclude_none=True).values())

@@ -28,6 +28,7 @@ def measure(graded: Sequence[Sequence[GradedTurn]], kind: SpeedKind, is_timed: b
     metrics = _rewards(flat) | kernel_rates([graded_turn.turn for graded_turn in flat], kind)
     metrics["batch/num_groups"] = len(graded)
     metrics["batch/num_constant_groups"] = sum(bool(group) and not varies(group) for group in graded)
+    metrics["batch/pass_at_group"] = _share([_solved(group) for group in graded if group])
     metrics["batch/num_turns"] = len(flat)
     metrics["advantage/std"] = float(np.std([graded_turn.advantage for graded_turn in flat]))
     metrics["advantage/max"] = max(abs(graded_turn.advantage) for graded_turn in flat)
@@ -103,6 +104,10 @@ def _rewards(flat: Sequence[GradedTurn]) -> Metrics:
     for name in _TERMS:
         metrics[f"reward/{name}"] = float(np.mean([getattr(graded_turn.terms, name) for graded_turn in flat]))
     return metrics
+
+
+def _solved(group: Sequence[GradedTurn]) -> bool:
+    return any(graded_turn.turn.evaluation.correct for graded_turn in group)
 
 
 def _success_rate(graded: Sequence[Sequence[GradedTurn]]) -> float:

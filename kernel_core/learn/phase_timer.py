@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -16,7 +16,7 @@ class Clock:
     """Seconds by phase, told apart by the labels of the progress that the phase reports."""
 
     def __init__(self, progress: Progress) -> None:
-        self._shown = progress
+        self.shown = progress
         self._last = time.monotonic()
         self.seconds: dict[str, float] = defaultdict(float)
 
@@ -30,7 +30,7 @@ class Clock:
 
         def report(label: str, done: int, total: int) -> None:
             self.finish(name or label)
-            self._shown(f"{name} {label}".strip(), done, total)
+            self.shown(f"{name} {label}".strip(), done, total)
 
         return report
 
@@ -39,6 +39,15 @@ class Clock:
         now = time.monotonic()
         self.seconds[name] += now - self._last
         self._last = now
+
+    def pass_over(self) -> None:
+        """Leave out the time since the last report: another clock has it."""
+        self._last = time.monotonic()
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Add the seconds of another clock, phase by phase."""
+        for name, number in seconds.items():
+            self.seconds[name] += number
 
 
 @contextmanager

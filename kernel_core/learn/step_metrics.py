@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+
 from kernel_core.config import TrainConfig
 from kernel_core.learn.alarms import Alarm
 from kernel_core.learn.credit import varies
@@ -115,9 +117,15 @@ def probe_metrics(probe: Probe) -> Metrics:
 
 
 def _counts(gathered: Experience) -> Metrics:
-    """Count judged and redrawn answers, and losses to faults of ours: never a reward, always a number."""
+    """Count judged and redrawn answers, and losses to faults of ours: never a reward, always a number.
+
+    The entropy is that of all answers by their sampler, in nats a token: E[−log p], also where no row trains.
+    """
     compared = gathered.rollouts.compared.model_dump()
+    logprobs = [s.logprobs for s in gathered.rollouts.samples.values() if s.logprobs is not None]
+    tokens = np.concatenate(logprobs) if logprobs else np.zeros(0)
     return {
+        **({"batch/entropy": -float(tokens.mean(dtype=np.float64))} if len(tokens) else {}),
         "batch/num_judged": gathered.rollouts.num_judged,
         "batch/num_resampled_groups": gathered.num_resampled,
         "faults/num_left_out": gathered.rollouts.num_left_out,

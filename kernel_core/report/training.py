@@ -43,7 +43,7 @@ _PANELS: tuple[tuple[str, dict[str, str]], ...] = (
             "multiturn/repeat_rate": "repeated",
         },
     ),
-    ("entropy (nats a token)", {"update/entropy": "entropy"}),
+    ("entropy (nats a token)", {"batch/entropy": "entropy"}),
     (
         "sampler against trainer",
         {"update/sampler_kl": "KL", "publish/gap": "gap after publishing", "publish/moved": "step"},
@@ -58,7 +58,7 @@ _PANELS: tuple[tuple[str, dict[str, str]], ...] = (
             f"seconds/{name}": name
             for name in (
                 *("sample", "judge", "judging", "update"),
-                *("publish", "probe sample", "probe judge", "checkpoint"),
+                *("publish", "probe", "checkpoint"),
             )
         },
     ),

@@ -133,6 +133,12 @@ def test_pieces_that_define_what_the_module_uses_are_joined(text, pieces):
         f"```python\n{KERNEL}",
         f"```cpp\nclass ModelNew {{}};\n```\n{fenced(KERNEL)}",
         f"<kernel>\n{KERNEL}\n</kernel>",
+        fenced(KERNEL, language="{python}"),
+        f"```python\n{KERNEL}\n``` That is all.",
+        f"```python\n{KERNEL}\n```<|im_end|>",
+        KERNEL,
+        f"\ufeff{KERNEL}\n",
+        fenced(KERNEL).replace("    ", "\u00a0\u00a0\u00a0 "),
     ],
 )
 def test_other_fences_and_tags_in_prose(text):
@@ -208,3 +214,8 @@ def test_what_the_contract_writes_is_read_back_exactly_if_it_is_python(code, thi
         assert found.source == source
     else:
         assert "syntax error" in found.reason
+
+
+def test_a_docstring_may_hold_a_fence():
+    usage = f'{KERNEL}\n\n"""Use it as\n\n```python\nModelNew()(x)\n```\n"""'
+    assert source_of(fenced(usage)) == usage

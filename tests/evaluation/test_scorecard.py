@@ -19,6 +19,7 @@ from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import format_completion
 from kernel_core.errors import ConfigError, Corrupt, NotFound
 from kernel_core.evaluation.scorecard import (
+    answer_groups,
     compare,
     evaluate,
     evaluate_answers,
@@ -86,6 +87,33 @@ def test_every_problem_sample_and_turn_is_scored(finished):
     turns = pd.read_parquet(folder / "evaluations.parquet")
     assert len(turns) == NUM_PROBLEMS * NUM_SAMPLES * NUM_TURNS
     assert turns.is_last.sum() == turns.is_best.sum() == NUM_PROBLEMS * NUM_SAMPLES
+
+
+class CountingPolicy(ScriptedPolicy):
+    """The size of each batch that it wrote."""
+
+    def __init__(self):
+        super().__init__(["no kernel"])
+        self.batches = []
+
+    def sample(self, prompts, **settings):
+        self.batches.append(len(prompts))
+        return super().sample(prompts, **settings)
+
+
+def test_groups_of_problems_are_written_in_one_batch_and_scored_each_by_itself(gym, tmp_path):
+    rollout = CONFIG.rollout.model_copy(update={"turns": 1, "sampling": SamplingConfig(batch_size=16)})
+    first = CONFIG.model_copy(update={"rollout": rollout})
+    second = first.model_copy(update={"problems": PROBLEMS.model_copy(update={"seed": 2000})})
+    groups = [(first, Store(tmp_path / "first")), (second, Store(tmp_path / "second"))]
+    policy = CountingPolicy()
+    answer_groups(groups, policy, gym, None)
+    cards = [run(store.root, gym, config, policy) for config, store in groups]
+    assert policy.batches == [2 * NUM_PROBLEMS * NUM_SAMPLES]
+    assert cards[1] == run(tmp_path / "alone", gym, second, CountingPolicy())
+    assert {problem.problem_id for problem in cards[0].problems}.isdisjoint(
+        problem.problem_id for problem in cards[1].problems
+    )
 
 
 def test_graded_kernels_are_correct_and_mistakes_are_not(finished):

@@ -127,6 +127,13 @@ BY_SCHEDULE = {
     "indices_of_two_axes": problem("a[b, c]", ROWS, INDEX, "torch.randint(0, 77, (8,))"),
     "sort": problem("torch.sort(a, dim=-1, descending=True)", "torch.randn(5, 19)"),
     "topk": problem("torch.topk(a, 4, dim=1)", "torch.randn(5, 19)"),
+    "cumsum_of_a_middle_dimension": problem("torch.cumsum(a, dim=1)", "torch.randn(3, 70, 9)"),
+    "logsumexp": problem("torch.logsumexp(a, dim=(1, 2))", "torch.randn(3, 70, 9)"),
+    "halves": problem("torch.cat(a.chunk(2, dim=-1)[::-1], dim=-1)", "torch.randn(5, 76)"),
+    "mean_of_rows": problem("F.huber_loss(a, b)", ROWS, ROWS),
+    "convolution_with_literal_geometry": problem(
+        "F.conv2d(a, b, stride=(2, 1), padding=(0, 1), dilation=2)", IMAGE, "torch.randn(4, 6, 2, 3)"
+    ),
     "median": problem("torch.median(a, dim=1)", "torch.randn(5, 19)"),
     "quantile": problem("torch.quantile(a, 0.3, dim=1)", "torch.randn(5, 19)"),
     "cummax": problem("torch.cummax(a, dim=1)", ROWS),

@@ -45,6 +45,7 @@ def test_get_init_inputs_may_be_missing():
         ("[[3], {'c': 4}]", [3, 7, 4]),
         ("([5], {})", [5]),
         ("[6, 8]", [6, 8]),
+        ("{'c': 4, 'a': 3}", [3, 7, 4]),
     ],
 )
 def test_a_pair_of_arguments_is_laid_out(given, arguments):
@@ -110,3 +111,34 @@ def test_nothing_returned_means_the_inputs_as_they_are_left():
 def test_autocast_for_a_gpu_casts_on_a_cpu(manner, dtype):
     forward = f"with {manner}: return x @ x.t()"
     assert Reference(problem(forward), {}).trial(1, "own").expected[0].dtype == dtype
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has autocast of its own")
+def test_what_is_expected_under_autocast_is_of_the_narrow_values():
+    forward = "with torch.autocast('cuda', dtype=torch.bfloat16): return x @ x.t()"
+    trial = Reference(problem(forward), {}).trial(1, "mixed")
+    narrow = trial.inputs[0].bfloat16()
+    assert torch.equal(trial.expected[0].value.bfloat16(), narrow @ narrow.t())
+
+
+def test_none_among_outputs_is_a_part_of_their_form():
+    trial = Reference(problem("return x, None"), {}).trial(1, "own")
+    assert trial.nesting == ["*", None]
+    assert len(trial.expected) == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has generators of its own")
+@pytest.mark.parametrize(
+    "given",
+    ["torch.randn(rows, 32)", "[torch.randn(rows, 32, generator=torch.Generator('cuda'), device='cuda')]"],
+)
+def test_a_tensor_alone_and_generators_of_a_gpu_give_inputs(given):
+    text = problem().source.replace("[torch.randn(rows, 32)]", given)
+    (drawn,) = ProblemModule(text, "mine").drawn(1)
+    assert drawn.shape == (64, 32)
+
+
+def test_inputs_by_name_are_no_problem():
+    text = problem().source.replace("[torch.randn(rows, 32)]", "{'x': torch.randn(rows, 32)}")
+    with pytest.raises(NotAProblem, match="give a list in the order of forward's parameters"):
+        ProblemModule(text, "mine").inputs()

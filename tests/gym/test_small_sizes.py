@@ -94,6 +94,7 @@ def test_a_problem_of_gigabytes_gets_sizes_at_which_it_runs_in_a_fraction_of_a_m
         (393216, 16, 24576),
         (1000, 4, 232),
         (50000, 2, 25424),
+        (11008, 16, 768),
         (96, 4, 24),
         (7, 2, 3),
         (3, 2, None),
@@ -197,11 +198,31 @@ def test_widths_stay_whole_blocks_where_others_can_be_divided():
 def test_smaller_sizes_are_for_those_by_the_rule():
     own = parse_problem(LINEAR, id="mine", suite="mine")
     small = with_small_sizes(own)
-    smaller = with_other_sizes(small, Verdict.TIMED_OUT)
+    smaller = with_other_sizes(small, Verdict.TIMED_OUT)[-1]
     fewer, more = (need_of(one, one.cpu_constants).num_bytes for one in (smaller, small))
     assert fewer * 4 <= more
     named = parse_problem("# cpu: batch_size=8\n" + LINEAR, id="mine", suite="mine")
-    assert with_other_sizes(named, Verdict.TIMED_OUT) is None
+    assert not with_other_sizes(named, Verdict.TIMED_OUT)
+
+
+def test_fewer_rows_of_the_own_width_come_first_where_a_kernel_is_late():
+    text = without_layers(
+        sizes="tokens = 2048\ninner = 5504", forward="x * 2", input="torch.rand(tokens, inner)"
+    )
+    small = with_small_sizes(parse_problem(text, id="mine", suite="mine"))
+    rows, steps = with_other_sizes(small, Verdict.TIMED_OUT)
+    assert small.cpu_constants == {"tokens": 128}
+    assert rows.cpu_constants == {"tokens": 4}
+    assert steps.cpu_constants["inner"] < 5504
+
+
+def test_a_late_kernel_is_judged_at_smaller_sizes_also_where_the_first_ones_are_the_own_sizes():
+    text = without_layers(
+        sizes="rows = 64\ncolumns = 512", forward="x * 2", input="torch.rand(rows, columns)"
+    )
+    own = parse_problem(text, id="mine", suite="mine")
+    assert with_small_sizes(own) == own
+    assert with_other_sizes(own, Verdict.TIMED_OUT)[0].cpu_constants == {"rows": 4}
 
 
 def test_few_rows_keep_their_own_width():
@@ -210,7 +231,7 @@ def test_few_rows_keep_their_own_width():
     )
     small = with_small_sizes(parse_problem(text, id="mine", suite="mine"))
     assert small.cpu_constants == {"rows": 128}
-    assert with_other_sizes(small, Verdict.WRONG) is None, "its columns would be fewer"
+    assert not with_other_sizes(small, Verdict.WRONG), "its columns would be fewer"
 
 
 COPIES = """
@@ -283,7 +304,7 @@ def test_a_kernel_with_wide_blocks_is_judged_once_more_at_sizes_that_keep_them(g
     )
     own = parse_problem(text, id="mine", suite="mine")
     small = with_small_sizes(own)
-    larger = with_other_sizes(small, Verdict.WRONG)
+    (larger,) = with_other_sizes(small, Verdict.WRONG)
     assert small.cpu_constants["columns"] < 512 <= larger.cpu_constants["columns"]
     right, wrong = _judged(own, [BLOCKS_OF_512.format(error=one) for one in ("", "+ 0.5 * row")], gym)
     assert right.outcome.correct, right.outcome

@@ -21,7 +21,7 @@ class ModelNew(torch.nn.Module):
         return out
 """
 HEALTHY = {
-    "update/entropy": 0.5,
+    "batch/entropy": 0.5,
     "update/num_answer_tokens": 100,
     "update/sampler_kl": 0.001,
     "update/num_rows": 100,
@@ -44,7 +44,7 @@ def history(*changes):
 @pytest.mark.parametrize(
     ("kind", "change", "words"),
     [
-        ("collapse", {"update/entropy": 0.01}, "entropy"),
+        ("collapse", {"batch/entropy": 0.01}, "entropy"),
         ("collapse", {"kernel/format_rate": 0.1}, "well-formed"),
         ("junk", {"kernel/junk_rate": 0.9}, "junk"),
         ("junk", {"kernel/truncated_rate": 0.9}, "cut off"),
@@ -65,6 +65,13 @@ def test_each_alarm_rings_once_and_says_why_and_what_to_do(kind, change, words):
 def test_a_healthy_run_rings_nothing():
     rows = history(*[HEALTHY] * 10)
     assert not [alarm for n in range(len(rows) + 1) for alarm in alarms_after(rows[:n])]
+
+
+def test_a_policy_that_never_explored_rings_in_the_third_step():
+    rows = [{"step": 0}] + [{"step": step, **HEALTHY, "batch/entropy": 0.008} for step in range(1, 5)]
+    raised = [alarm for n in range(1, 6) for alarm in alarms_after(rows[:n])]
+    assert [(alarm.kind, alarm.step) for alarm in raised] == [("collapse", 3)]
+    assert "0.008 nats a token" in raised[0].detail
 
 
 def test_an_alarm_that_went_away_rings_again():

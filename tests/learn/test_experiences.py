@@ -44,12 +44,13 @@ def trainer_on(config, folder, taught, gym):
 
 
 def age_of_steps(trainer, sampler, config):
-    """Updates that the weights of each step's answers had seen, step by step."""
+    """Updates that the weights of each step's answers had seen, step by step; a probe may be beside them."""
     size = config.problems_per_step * config.group_size
+    sizes = (size, size + config.curriculum.probe_problems)
     return [
         int(version.rpartition("@")[2]) if "@" in version else 0
         for count, version in sampler.written
-        if count == size
+        if count in sizes
     ]
 
 
@@ -75,7 +76,9 @@ def test_answers_are_one_update_old_and_weighed_by_the_ratio(config, taught, gym
     # A step of equal rewards has no update, and then the answers of the next have the same weights.
     updated = [0, *(row["step"] for row in rows if row["update/num_optimiser_steps"])]
     newest = [max(step for step in updated if step < row["step"]) for row in rows]
-    assert age_of_steps(trainer, sampler, config) == newest and newest[1] == 1
+    *ages, third = age_of_steps(trainer, sampler, config)
+    assert ages == newest and newest[1] == 1
+    assert third == max(updated)  # the third step's answers are written with the probe after the second
     assert rows[0]["reward/mean"] == ahead[0]["reward/mean"]
 
 

@@ -8,7 +8,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, Qwen2Config, Qwen3Config
 
 from kernel_core.learn import answer_loss
-from kernel_core.learn.answer_loss import has_plain_head, packed_loss
+from kernel_core.learn.answer_loss import floored, has_plain_head, packed_loss
 from kernel_core.learn.batch import TokenRow, collate
 from kernel_core.learn.decoder_layers import computed_again
 from kernel_core.learn.packing import can_pack, pack, packed_attention, plan_packs
@@ -42,25 +42,39 @@ def gradients_of(model, loss):
     return [p.grad.clone() for p in model.parameters() if p.grad is not None]
 
 
-def padded_loss(model, rows):
+def padded_loss(model, rows, floor=0.0):
     batch = collate(rows, 0, "cpu")
     losses = F.cross_entropy(batch.logits(model).flatten(0, 1), batch.targets_B_C.flatten(), reduction="none")
-    return (losses.view_as(batch.targets_B_C) * batch.mask_B_C).sum()
+    return (floored(losses.view_as(batch.targets_B_C), floor) * batch.mask_B_C).sum()
 
 
+@pytest.mark.parametrize("floor", [0.0, 5.7])
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True}])
 @pytest.mark.parametrize("kind", [Qwen2Config, Qwen3Config])
-def test_packed_rows_give_the_loss_and_the_gradient_of_padded_ones(monkeypatch, rows, kind, changes, again):
+def test_packed_rows_give_the_loss_and_the_gradient_of_padded_ones(
+    monkeypatch, rows, kind, changes, again, floor
+):
     monkeypatch.setattr(answer_loss, "PART_BYTES", 4 * 300 * 5)
     model = model_of(kind, **changes)
-    padded = padded_loss(model, rows)
+    padded = padded_loss(model, rows, floor)
     expected = gradients_of(model, padded)
     with packed_attention(model), computed_again(model, again):
-        packed = packed_loss(model, pack(rows, "cpu"))
+        packed = packed_loss(model, pack(rows, "cpu"), floor)
         gradients = gradients_of(model, packed)
     torch.testing.assert_close(packed, padded, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(gradients, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_tokens_up_to_the_floor_keep_their_loss_and_lose_their_gradient():
+    logits = torch.tensor([[4.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    losses = F.cross_entropy(logits, torch.tensor([0, 0]), reduction="none")
+    learned = floored(losses, 0.5)
+    learned.sum().backward()
+    assert torch.equal(learned, losses) and losses[0] < 0.5 < losses[1]
+    assert not logits.grad[0].any() and torch.allclose(
+        logits.grad[1], torch.tensor([-0.7311, 0.7311]), atol=1e-4
+    )
 
 
 def test_with_adapters_too(rows):

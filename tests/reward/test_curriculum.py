@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -191,6 +192,21 @@ def test_what_a_family_teaches_follows_its_groups():
     for _ in range(30):
         state = observe_groups(state, {"softmax": [False]})
     assert state.teaches["softmax"] < 0.01
+
+
+def test_more_groups_are_at_the_edge_of_what_is_learned_than_by_uniform_draws():
+    """Groups of 8 with 1 to 6 right answers: a fifth of the families is half solved."""
+    chance = {f"f{i:02}": (0.5 if i % 5 == 0 else 0.995 if i % 2 else 0.005) for i in range(40)}
+    rng, state, edges = np.random.default_rng(0), CurriculumState(), []
+    for step in range(300):
+        groups: dict[str, list[bool]] = {}
+        for family in choose_families(state, list(chance), 4, seed=step):
+            right = rng.binomial(8, chance[family])
+            groups.setdefault(family, []).append(0 < right < 8)
+            edges.append(1 <= right <= 6)
+        state = observe_groups(state, groups)
+    uniform = [1 <= rng.binomial(8, rng.choice(list(chance.values()))) <= 6 for _ in range(4000)]
+    assert np.mean(edges[-800:]) > 2 * np.mean(uniform)
 
 
 def test_no_family_to_choose_from_is_the_callers_mistake():

@@ -235,6 +235,14 @@ matmul | x(besf) y(befs) | x, y
 matmul | x(mk) y(k) | x, y
 matmul | x(k) y(ko) | x, y
 matmul | x(mm) y=x | x, y
+matmul mm | x(km) y(ko) | x.T, y ; x.t(), y
+matmul mm | x(mk) y(ok) | x, y.T ; x, y.t()
+matmul mm | x(km) y(ok) | x.T, y.T ; x.t(), y.t()
+matmul bmm | x(bks) y(bko) | x.mT, y ; x.transpose(1, 2), y
+matmul bmm | x(bsk) y(bok) | x, y.mT ; x, y.transpose(1, 2) ; x, y.transpose(-2, -1)
+matmul | x(besf) y(bemf) | x, y.mT ; x, y.transpose(-2, -1)
+matmul | x(bsk) y(k) | x, y
+matmul | x(sk) y(bko) | x, y
 matmul | x(bhwk) y(ko) | x, y
 tensordot | x(bsk) y(ko) | x, y, dims=1
 vecdot | x(mn) y=x | x, y ; x, y, dim=-1
@@ -288,14 +296,16 @@ lp_pool3d | x(bcdhw) | x, 2, 2
 # convolution
 conv1d | x(bcl) w(pc3):param | x, w ; x, w, padding=1 ; x, w, stride=2 ; x, w, padding=2, dilation=2
 conv2d | x(bchw) w(pc33):param b(p):param | x, w, b, padding=1 ; x, w, b ; x, w, b, stride=2, padding=1
-conv2d | x(bchw) w(pc11):param | x, w
+conv2d | x(bchw) w(pc11):param | x, w ; x, w, stride=2
+conv2d | x(bchw) w(pc35) b(p) | x, w, b, padding=(1, 2) ; x, w, b, stride=(1, 2), padding=(1, 2) ; x, w, b, dilation=(1, 2), padding=(1, 4)
 conv2d | x(bchw) w(pc33) | x, w ; x, w, padding=1 ; x, w, padding='same'
 conv3d | x(bcdhw) w(pc333):param | x, w, padding=1 ; x, w
 conv_transpose1d | x(bcl) w(cp4):param | x, w, stride=2, padding=1 ; x, w
 conv_transpose3d | x(bcdhw) w(cp222):param | x, w, stride=2 ; x, w
 conv1d | x(bcl) w(c13):param | x, w, padding=1, groups=C
 conv2d | x(bchw) w(c133):param | x, w, padding=1, groups=C
-conv_transpose2d | x(bchw) w(cp33):param | x, w, padding=1 ; x, w, stride=2
+conv_transpose2d | x(bchw) w(cp33):param | x, w, padding=1 ; x, w, stride=2 ; x, w, stride=2, padding=1, output_padding=1
+conv_transpose2d | x(bchw) w(cp33) b(p) | x, w, b ; x, w, b, stride=2, dilation=2
 
 # attention
 scaled_dot_product_attention | q(besf) k=q v=q | q, k, v ; q, k, v, is_causal=True ; q, k, v, scale=0.125

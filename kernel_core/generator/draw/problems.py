@@ -21,42 +21,30 @@ from torch.utils._pytree import tree_flatten
 from kernel_core.errors import ConfigError
 from kernel_core.generator.answer import Answer, answer
 from kernel_core.generator.draw.chains import CHAINS
-from kernel_core.generator.draw.forms import forms
+from kernel_core.generator.draw.choice import (
+    operator_families,
+    single,
+    split_of,
+)
 from kernel_core.generator.draw.habits import draw_habits
 from kernel_core.generator.draw.mutations import mutated
 from kernel_core.generator.draw.networks import NETWORKS
-from kernel_core.generator.draw.singles import layer_names, single_layer, single_operator
+from kernel_core.generator.draw.singles import single_layer, single_operator
 from kernel_core.generator.draw.sketch import Sketch, Tensor
 from kernel_core.generator.draw.text import source_of
-from kernel_core.generator.operators import BUILDERS, pointwise
 from kernel_core.generator.read import Unreadable, load_module
 from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
 from kernel_core.problems.graded import Generated, GradedKernel, identity_of
 from kernel_core.problems.source import resize
-from kernel_core.problems.splits import Split, hashed_split
-from kernel_core.records import Problem, sha256_text
+from kernel_core.problems.splits import Split
+from kernel_core.records import Problem
 
 LEVELS = {"operators": 0.45, "chains": 0.33, "networks": 0.22}
 """Shares of the levels where no setting changes them."""
-CORE = frozenset(
-    {
-        "add", "sub", "mul", "true_divide", "div", "square", "sqrt", "exp", "log", "abs", "neg",
-        "maximum", "where", "relu", "gelu", "sigmoid", "silu", "tanh", "sum", "mean", "amax", "max",
-        "softmax", "layer_norm", "rms_norm", "batch_norm", "group_norm", "linear", "matmul", "conv1d",
-        "conv2d", "conv3d", "transpose", "permute", "cat", "clamp", "embedding", "mse_loss",
-        "cross_entropy", "max_pool2d", "avg_pool2d", "cumsum", "rsqrt", "pow", "elu", "softplus",
-        "hardswish", "hardshrink", "sign", "var", "any", "lerp", "leaky_relu", "mish", "selu",
-    }
-)  # fmt: skip
-"""Operators that no draw can do without."""
-HELD_OUT_PERCENT = 22
-"""Share of names outside `CORE`; about 12 % of drawn problems have such an operator."""
-_SHORTEST_SPLIT_CHAIN = 3
 _MOST_DRAWS = 200
 _LEAST_SHARED, _CHUNK = 64, 16
 """Problems from which processes share a draw, and that one takes at once."""
 _MOST_REPEATED = 8
-_MOST_FORMS, _LAYER_FORMS = 20, 8
 _WITHOUT_HALF = (
     "convolution", "product", "norm", "layer", "loss", "attention", "indexing", "scan", "pooling", "bits",
 )  # fmt: skip
@@ -73,45 +61,9 @@ class Draft:
 
 
 @functools.cache
-def operator_families() -> dict[str, tuple[str, ...]]:
-    """Names of operators by the kind that is their family; layers with parameters are `layer`."""
-    kinds: dict[str, list[str]] = {}
-    for name, of_name in forms().items():
-        kinds.setdefault(of_name[0].family, []).append(name)
-    return {kind: tuple(names) for kind, names in kinds.items()} | {"layer": layer_names()}
-
-
-@functools.cache
 def families() -> tuple[str, ...]:
     """All families: kinds of operators, of chains and of networks."""
     return (*operator_families(), *CHAINS, *NETWORKS)
-
-
-@functools.cache
-def canonical(name: str) -> str:
-    """The table's name of an operator: all spellings of one operator are held out together."""
-    if name in BUILDERS:
-        return next(other for other, builder in BUILDERS.items() if builder is BUILDERS[name])
-    entry = pointwise().get(name)
-    return name if entry is None else entry.name
-
-
-@functools.cache
-def held_out_operators() -> frozenset[str]:
-    """Operators that training never shows, by a hash of their names."""
-    names = {canonical(name) for name in forms()} - CORE
-    return frozenset(
-        name for name in names if int(sha256_text(f"operator {name}")[:8], 16) % 100 < HELD_OUT_PERCENT
-    )
-
-
-def split_of(family: str, operators: Sequence[str]) -> Split:
-    """The split of a problem, by its operators alone."""
-    if any(canonical(name) in held_out_operators() for name in operators):
-        return "held_out"
-    if len(operators) < _SHORTEST_SPLIT_CHAIN:
-        return "train"
-    return hashed_split(">".join((family, *operators)))
 
 
 def generate_graphs(
@@ -204,7 +156,7 @@ def sketched(
 def _grammar(
     rng: random.Random, wanted: Sequence[str], levels: Mapping[str, float], split: Split
 ) -> tuple[str, Callable[[Sketch], list[Tensor]]]:
-    """A family and what draws a problem of it; each name of the table's operators is drawn equally often."""
+    """Return a family and what draws a problem of it; `choice.SHARES` choose a single operator."""
     kinds = operator_families()
     groups: dict[str, list[str]] = {"operators": [*kinds], "chains": [*CHAINS], "networks": [*NETWORKS]}
     open_groups = {
@@ -221,22 +173,10 @@ def _grammar(
     if level != "operators":
         family = rng.choice(open_groups[level])
         return family, (CHAINS | NETWORKS)[family]
-    names = [(kind, name) for kind in open_groups[level] for name in kinds[kind]]
-    if split == "held_out":
-        held = [pair for pair in names if canonical(pair[1]) in held_out_operators()]
-        names = held or names
-    else:
-        names = [pair for pair in names if canonical(pair[1]) not in held_out_operators()] or names
-    family, name = rng.choices(names, [_weight(name) for _, name in names])[0]
+    family, name = single(rng, open_groups[level], split)
     if family == "layer":
         return family, lambda sketch: single_layer(sketch, name)
     return family, lambda sketch: single_operator(sketch, name)
-
-
-@functools.cache
-def _weight(name: str) -> int:
-    """Return the weight of an operator: those with more forms, such as `gather`, are drawn more often."""
-    return min(len(forms().get(name, ())) or _LAYER_FORMS, _MOST_FORMS)
 
 
 def answered(draft: Draft, split: Split, rng: random.Random) -> Generated | None:

@@ -28,6 +28,7 @@ LAYERS_BY_NAME |= {"binarycrossentropywithlogits": "BCEWithLogitsLoss", "interpo
 _OWN_LAYERS = """
 Linear | mk | k, o ; k, o, bias=False
 Linear | bsk | k, o
+Linear | bhwk | k, o ; k, o, bias=False
 LayerNorm | bsn | n ; n, eps=1e-6
 LayerNorm | bchw | [c, h, w]
 RMSNorm | bsn | n ; n, eps=1e-6
@@ -43,13 +44,16 @@ InstanceNorm3d | bcdhw | c
 LayerNorm | mn | n, elementwise_affine=False ; n
 Linear | mk | k, o, bias=False ; in_features=k, out_features=o
 PReLU | bchw | c ; 1
-Conv1d | bcl | c, p, 3 ; c, p, kernel_size=5, padding=2 ; c, p, 3, stride=2, bias=False ; c, p, 3, dilation=2
+Conv1d | bcl | c, p, 3 ; c, p, kernel_size=5, padding=2 ; c, p, 3, stride=2, bias=False ; c, p, 3, dilation=2 ; c, c, 3, padding=1, groups=c ; c, p, 1
 Conv2d | bchw | c, p, 3 ; c, p, 3, padding=1 ; c, p, kernel_size=1 ; c, p, 3, stride=2, padding=1 ; c, c, 3, padding=1, groups=c ; c, p, (3, 5), padding=(1, 2), bias=False ; c, p, 3, padding=1, groups=4
 Conv2d | bchw | c, p, (5, 3), stride=(2, 1), padding=(2, 1) ; c, p, 3, dilation=2, padding=2 ; c, p, kernel_size=7, stride=4, padding=3 ; c, p, (1, 5) ; c, c, 5, padding=2, groups=c
 Conv3d | bcdhw | c, p, 3, padding=1 ; c, p, kernel_size=1 ; c, p, (1, 3, 3), padding=(0, 1, 1) ; c, p, 3, stride=2, padding=1, bias=False
 ConvTranspose1d | bcl | c, p, 4, stride=2, padding=1 ; c, p, 3
 ConvTranspose3d | bcdhw | c, p, 2, stride=2 ; c, p, kernel_size=3, padding=1
 ConvTranspose2d | bchw | c, p, (3, 5), padding=(1, 2) ; c, p, 3, stride=2, padding=1, output_padding=1
+ConvTranspose1d | bcl | c, p, 3, dilation=2 ; c, p, kernel_size=5, stride=3, padding=2, bias=False
+ConvTranspose2d | bchw | c, p, 3, stride=2, dilation=2 ; c, p, 3, groups=4 ; c, p, (3, 5), stride=(1, 2), bias=False
+ConvTranspose3d | bcdhw | c, p, 3, stride=2, padding=1, output_padding=1 ; c, p, (1, 3, 3), bias=False
 ConvTranspose2d | bchw | c, p, 3, padding=1 ; c, p, kernel_size=2, stride=2 ; c, p, 4, stride=2, padding=1
 Embedding | vocabulary | v, n
 """  # noqa: E501
@@ -226,13 +230,9 @@ def call(sketch: Sketch, form: Form, values: dict[str, Tensor]) -> Tensor:
     first = next(iter(values.values()))
     arguments = resolved(form.arguments, first.rank, sketch.rng)
     size = sketch.rng.choice(("shape[{}]", "size({})"))
-    for letter, at in (("B", 0), ("C", 1), ("N", -1)):
-        arguments = re.sub(rf"\b{letter}\b", f"{first}.{size.format(at)}", arguments)
-    parts = re.sub(
-        r"(?<![\w.'])[a-z](?![\w.(='])",
-        lambda match: str(values[match[0]]) if match[0] in values else match[0],
-        arguments,
-    )
+    sizes = {letter: f"{first}.{size.format(at)}" for letter, at in (("B", 0), ("C", 1), ("N", -1))}
+    given = sizes | {name: str(value) for name, value in values.items()}
+    parts = re.sub(r"(?<![\w.'])[a-zBCN](?![\w(='])", lambda match: given.get(match[0], match[0]), arguments)
     writers = [writer for writer in _WRITERS if writer(sketch, form, parts, arguments, dry=True)]
     writer = sketch.rng.choice(writers)
     text = writer(sketch, form, parts, arguments, dry=False)

@@ -166,7 +166,7 @@ def _logsumexp(x: Value, dim: Any, keepdim: bool = False) -> Value:
     x = as_float(x)
     top = reduce(x, "amax", dim, True)
     total = reduce(point("exp", sub(x, top)), "sum", dim, keepdim)
-    return add(point("log", total), top if keepdim else reduce(x, "amax", dim))
+    return add(point("log", total), reshape(top, total.shape))
 
 
 @operator("softmax")

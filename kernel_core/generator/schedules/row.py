@@ -107,7 +107,7 @@ class Rows:
             kernel.line(
                 f"{shape.kept.name} = tl.program_id(0).to(tl.int64) * {block} + tl.arange(0, {block})"
             )
-        elif shape.kept.sizes:
+        elif not all(map(is_one, shape.kept.sizes)):
             kernel.line("row = tl.program_id(0).to(tl.int64)")
         if not shape.is_looped:
             self._range("")

@@ -38,12 +38,12 @@ def write(context: Context) -> Written:
     coords = rows.coords(True)
     for _ in rows.walk():
         loaded = kernel.at(x, coords)
-        kernel.line(f"inner = tl.where({rows.inside()}, {loaded}, {neutral})")
+        kernel.line(f"element = tl.where({rows.inside()}, {loaded}, {neutral})")
         text = {
-            "sum": f"tl.cumsum(inner, axis={axis})", "prod": f"tl.cumprod(inner, axis={axis})",
-            "logaddexp": f"tl.associative_scan(inner, {axis}, log_add_exp)",
-            "amax": f"tl.associative_scan(inner, {axis}, maximum)",
-            "amin": f"tl.associative_scan(inner, {axis}, minimum)",
+            "sum": f"tl.cumsum(element, axis={axis})", "prod": f"tl.cumprod(element, axis={axis})",
+            "logaddexp": f"tl.associative_scan(element, {axis}, log_add_exp)",
+            "amax": f"tl.associative_scan(element, {axis}, maximum)",
+            "amin": f"tl.associative_scan(element, {axis}, minimum)",
         }[kind]  # fmt: skip
         kernel.line(f"running = {text}")
         if rows.shape.is_looped:
@@ -56,12 +56,12 @@ def write(context: Context) -> Written:
             }
             kernel.line(f"running = {joined[kind]}")
             final = {
-                "sum": f"carry += tl.sum(inner, {keep})",
-                "prod": f"carry *= tl.reduce(inner, {axis}, multiply, keep_dims=True)",
+                "sum": f"carry += tl.sum(element, {keep})",
+                "prod": f"carry *= tl.reduce(element, {axis}, multiply, keep_dims=True)",
                 "logaddexp": "carry = log_add_exp(carry, "
-                f"tl.reduce(inner, {axis}, log_add_exp, keep_dims=True))",
-                "amax": f"carry = tl.maximum(carry, tl.max(inner, {keep}))",
-                "amin": f"carry = tl.minimum(carry, tl.min(inner, {keep}))",
+                f"tl.reduce(element, {axis}, log_add_exp, keep_dims=True))",
+                "amax": f"carry = tl.maximum(carry, tl.max(element, {keep}))",
+                "amin": f"carry = tl.minimum(carry, tl.min(element, {keep}))",
             }[kind]  # fmt: skip
         kernel.done[id(anchor)] = ("running", frozenset(), None)
         store_outputs(kernel, context.region, anchor, coords)

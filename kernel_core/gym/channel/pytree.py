@@ -14,7 +14,10 @@ _HOOKS = ("__torch_function__", "__torch_dispatch__")
 
 
 def flatten(value: Any, depth: int = 0) -> tuple[Any, list[Any]]:
-    """The nesting as JSON (`"*"` for a leaf) and the leaves, in order; a Python number is a tensor of one."""
+    """Return the nesting as JSON (`"*"` for a leaf) and the leaves, in order. A Python number is a tensor of
+    one element; None among others is no leaf."""
+    if value is None and depth:
+        return None, []
     if depth < _MAX_DEPTH and isinstance(value, list | tuple):
         parts = [flatten(item, depth + 1) for item in value]
         return [shape for shape, _ in parts], [leaf for _, leaves in parts for leaf in leaves]

@@ -55,18 +55,21 @@ class CpuJudge(Judge):
 
     def evaluate(self, request: JudgeRequest, seed: int) -> Evaluation:
         """See `Judge`. A problem without sizes for a CPU has them by a rule, and a candidate that is not
-        correct there is judged once more at others: see `small_sizes.py`."""
+        correct there is judged at others: see `small_sizes.py`."""
         if request.sizes is not None or isinstance(request.candidate, NoCandidate):
             return super().evaluate(request, seed)
         problem = with_small_sizes(request.problem)
-        evaluation = super().evaluate(request.model_copy(update={"problem": problem}), seed)
-        other = self._where_launched(request, problem, seed, evaluation)
-        other = other or with_other_sizes(problem, evaluation.verdict)
-        if other is None:
-            return evaluation
-        again = super().evaluate(request.model_copy(update={"problem": other}), seed)
-        seconds = evaluation.seconds + again.seconds
-        chosen = again if again.verdict is Verdict.CORRECT else evaluation
+        chosen = super().evaluate(request.model_copy(update={"problem": problem}), seed)
+        launched = self._where_launched(request, problem, seed, chosen)
+        others = [launched] if launched else with_other_sizes(problem, chosen.verdict)
+        seconds = chosen.seconds
+        for other in others:
+            again = super().evaluate(request.model_copy(update={"problem": other}), seed)
+            seconds += again.seconds
+            if again.verdict is Verdict.CORRECT:
+                chosen = again
+            if again.verdict is not Verdict.TIMED_OUT:
+                break
         return chosen.model_copy(update={"seconds": seconds})
 
     def _where_launched(

@@ -41,7 +41,7 @@ def need_of(problem: Problem, sizes: Mapping[str, Constant], device: str = "meta
                 outputs = flatten(module(*inputs))[1]
     except Exception:
         return None
-    if any(tensor.numel() == 0 for tensor in tensors_in(outputs)):
+    if all(tensor.numel() == 0 for tensor in tensors_in(outputs)):
         return (
             None  # torch 2.11 convolves inputs smaller than the kernel on `meta`, and fails on them elsewhere
         )

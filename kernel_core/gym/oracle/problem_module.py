@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from kernel_core.errors import NotAProblem, first_line
 from kernel_core.gym.channel.constant_perturbation import VariedConstants
 from kernel_core.gym.channel.gradients import Wanted, differentiate, is_differentiable, resolve
-from kernel_core.gym.channel.host_autocast import autocast_on_the_host
+from kernel_core.gym.channel.host_for_gpu import take_gpu_for_host
 from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED, seed_torch
 from kernel_core.gym.channel.torch_ops import map_tensors, tensors_in
@@ -75,6 +75,18 @@ def _host_for(value: Any) -> Any:
     return "cpu" if asks else value
 
 
+def _listed(name: str, values: Any) -> list[Any]:
+    """Return what a function of the problem gives as a list: a tensor alone is one value, and a dictionary of
+    arguments is one by name."""
+    if isinstance(values, torch.Tensor):
+        return [values]
+    if isinstance(values, dict):
+        if name != "get_init_inputs":
+            raise TypeError("it gives a dictionary; give a list in the order of forward's parameters")
+        return [[], values]
+    return list(values)
+
+
 def _shapes_in(inputs: list[Any]) -> list[torch.Size]:
     return [tensor.shape for tensor in tensors_in(inputs)]
 
@@ -99,8 +111,8 @@ class ProblemModule:
         self._wanted = wanted_gradients(source)
         self._forms: list[tuple[torch.Size, torch.dtype]] | None = None
         self._shapes: list[torch.Size] | None = None
-        if device == "cpu" and not torch.cuda.is_available():
-            autocast_on_the_host()
+        if device != "cuda" and not torch.cuda.is_available():
+            take_gpu_for_host()
         with self._blaming("{} does not execute"), self._there():
             exec(compile(source, f"<{problem_id}>", "exec", dont_inherit=True), self._names)
 
@@ -110,8 +122,8 @@ class ProblemModule:
         return resolve(self._wanted, self._names["Model"], self._id) if self._wanted else ()
 
     def arguments(self) -> list[Any]:
-        """The constructor's arguments of `Model`, by position. A pair of a list and a dictionary, as in
-        KernelBook, is laid out in the order of its parameters."""
+        """The constructor's arguments of `Model`, by position. A dictionary, or a pair of a list and a
+        dictionary as in KernelBook, is laid out in the order of its parameters."""
         values = self._call("get_init_inputs")
         match values:
             case [list() | tuple() as positional, dict() as named]:
@@ -185,7 +197,7 @@ class ProblemModule:
     def _call(self, name: str) -> list[Any]:
         with self._blaming(f"{name}() of {{}} fails"):
             with self._there():
-                values = list(self._names[name]())
+                values = _listed(name, self._names[name]())
             return [self._place(value) for value in values]
 
     @contextlib.contextmanager

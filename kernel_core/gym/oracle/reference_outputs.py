@@ -13,6 +13,7 @@ import torch
 
 from kernel_core.errors import NotAProblem, first_line
 from kernel_core.gym.channel.gradients import Differentiated
+from kernel_core.gym.channel.host_for_gpu import autocasts_entered
 from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.seeds import seed_torch
 from kernel_core.gym.channel.tf32_flags import SHIPPED
@@ -82,12 +83,14 @@ class ReferenceOutputs:
 
     def plain(self, inputs: list[Any], seed: int) -> tuple[Any, list[Any]]:
         """Nesting and leaves, by the module's own arithmetic."""
-        products, conversions = ProductsSeen(), ConversionsSeen()
+        products, conversions, entered = ProductsSeen(), ConversionsSeen(), autocasts_entered()
         is_new = self.float32_products is None
         looking = products if self.has_products or is_new else contextlib.nullcontext()
         with switched(self._switches), self._weighing(), looking, conversions:
             answer = flatten(self._forward(self._module, inputs, seed))
         self.has_products &= products.are_there
+        # Autocast leaves float64 as it is, where the module multiplies narrow values.
+        self._can_widen &= autocasts_entered() == entered
         if is_new:
             self.float32_products = products.on_float32
             weights = [*self._module.parameters(), *self._module.buffers()]
@@ -128,7 +131,7 @@ class ReferenceOutputs:
 
     def exact(self, wide: Any, inputs: list[Any], seed: int, plain: list[Any]) -> list[Any]:
         """The leaves in float64, by what `double` gave; `plain` where that cannot be."""
-        for mode in () if wide is None else (Widened(), contextlib.nullcontext()):
+        for mode in (Widened(), contextlib.nullcontext()) if wide is not None and self._can_widen else ():
             try:
                 copies = [map_tensors(value, _to_double) for value in inputs]  # the inputs are never changed
                 with mode:

@@ -11,8 +11,9 @@ it. Floors are given up one after the other: a few rows of the own width show mo
 along a width, at last anything that runs. A reference that reads values runs with data instead, at sizes that
 grow.
 
-A kernel that is not correct at these sizes is judged once more: at smaller ones if it ran out of time, else
-at larger ones. There it may be correct, as it is at sizes nearer to the problem's own.
+A kernel that is not correct at these sizes is judged once more at larger ones, which are nearer to the
+problem's own. One that ran out of time is judged at fewer rows of the own width, on which host code may rely.
+If it is late there too, it is judged at a 32nd of the bytes.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _STILL_LARGE = 8
 """At so many times the bytes that were wanted, other numbers are divided too. Less than that is taken where a
 width, or a size of a problem that reads values, would be less than a tile."""
 _DIVISORS = (16, 4, 2)
-_BLOCKS = (8192, 1024, 128, 16, 2, 1)
-"""Common blocks of kernels. A divided size has the same remainder by one of them."""
+_BLOCKS = tuple(2**power for power in range(13, -1, -1))
+"""Blocks of kernels. A divided size has the same remainder by one of them."""
 _MOST_IN_A_GROUP = 1024
 """A larger size that divides another one, as a width the number of rows, does so by chance."""
 _MOST_WITH_DATA = 2**24
@@ -73,6 +74,8 @@ _TILE = (Floors(16, 2, enough=_STILL_LARGE), Floors(1, 1))
 """Products of tiles in Triton have sixteen of each size at least."""
 _FEW_ROWS = tuple(Floors(2**14, rows, enough=33, is_alone=True) for rows in (128, 4))
 USUAL = Scale(MOST_BYTES, (*_FEW_ROWS, Floors(64, 64), Floors(64, 16), Floors(64, 2), *_TILE), 16)
+FOR_MANY_ROWS = Scale(MOST_BYTES // 32, (Floors(2**14, 4),), 16)
+"""For a kernel that takes many steps for each row."""
 FOR_MANY_STEPS = Scale(MOST_BYTES // 32, (Floors(16, 16), *_TILE), 16)
 """For a kernel that takes many steps for each byte."""
 FOR_WIDE_TILES = Scale(
@@ -97,23 +100,24 @@ def with_small_sizes(problem: Problem, scale: Scale = USUAL) -> Problem:
     return problem.model_copy(update={"constants": dict(sized.constants), "cpu_constants": changed})
 
 
-def with_other_sizes(problem: Problem, verdict: Verdict) -> Problem | None:
-    """The problem with sizes for a second judgement of a kernel with this verdict; None where there is none.
+def with_other_sizes(problem: Problem, verdict: Verdict) -> list[Problem]:
+    """Return the problem with sizes for further judgements of a kernel with this verdict, in their order.
 
     Larger sizes have no smaller width: a kernel that is wrong for the problem's own width stays wrong.
     """
-    if verdict in (Verdict.CORRECT, Verdict.MALFORMED) or not problem.cpu_constants:
-        return None
+    if verdict in (Verdict.CORRECT, Verdict.MALFORMED):
+        return []
     if verdict is Verdict.TIMED_OUT:
-        return _at_scale(problem, FOR_MANY_STEPS)
-    other = _at_scale(problem, FOR_WIDE_TILES)
+        rows, steps = (_at_scale(problem, scale) for scale in (FOR_MANY_ROWS, FOR_MANY_STEPS))
+        return [other for other in (rows, None if steps == rows else steps) if other is not None]
+    other = _at_scale(problem, FOR_WIDE_TILES) if problem.cpu_constants else None
     if other is None:
-        return None
+        return []
     now, larger = (_need(sized, sized.cpu_constants) for sized in (problem, other))
     if now is None or larger is None:
-        return other
+        return [other]
     pairs = zip(now.widths, larger.widths, strict=False)
-    return other if all(width <= wider for width, wider in pairs) else None
+    return [other] if all(width <= wider for width, wider in pairs) else []
 
 
 def divided(value: int, divisor: int, *, freely: bool = False) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernel_core.gym.channel.decoy_thresholds import NEGLIGIBLE_SHARE
+from kernel_core.gym.channel.decoy_thresholds import NEGLIGIBLE_SHARE, PLAIN_COPY
 from kernel_core.gym.channel.messages import DeviceWork
 from kernel_core.gym.channel.work import Work
 from kernel_core.gym.prediction.roofline import EagerTraffic, at_precision, own_work_share, predict
@@ -15,11 +15,12 @@ from kernel_core.records import KernelUse, Verdict
 def weigh_times(case: Case, works: Sequence[DeviceWork]) -> None:
     """Own kernels that take next to none of the time, beside copying, are a decoy."""
     total_ms = sum(work.device_ms for work in works)
+    compared_ms = sum(work.device_ms for work in works if work.own or work.name != PLAIN_COPY)
     own_ms = sum(work.device_ms for work in works if work.own)
     working_ms = sum(work.device_ms for work in works if work.own and not work.copies_only)
     case.own_kernel_share = own_ms / total_ms if total_ms else None
     case.slowest = _slowest_kernel(works)
-    _refuse_decoys(case, working_ms / total_ms if total_ms else 0.0, "device time")
+    _refuse_decoys(case, working_ms / compared_ms if compared_ms else 0.0, "device time")
 
 
 def weigh(case: Case, at_own_sizes: Sequence[Work], eager: EagerTraffic, gpu: str) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from kernel_core.gym.channel.decoy_thresholds import PLAIN_COPY
 from kernel_core.gym.channel.gpu_specs import GPUS, LIBRARY_PRODUCTS, TF32_PRODUCTS, GpuSpec
 from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.torch_ops import GATHERS
@@ -154,8 +155,13 @@ def least_time_ms(eager: EagerTraffic, gpu_name: str) -> float:
 
 
 def own_work_share(works: Sequence[Work], gpu_name: str) -> float:
-    """The share, of what takes longer than a launch does, of own kernels that do more than copy."""
-    times = [(work_time_ms(work, gpu_name), work.own and not work.copies_only) for work in works]
+    """The share, of what takes longer than a launch does, of own kernels that do more than copy. The
+    library's plain copies count for nothing either."""
+    times = [
+        (work_time_ms(work, gpu_name), work.own and not work.copies_only)
+        for work in works
+        if work.own or work.name != PLAIN_COPY
+    ]
     total_ms = math.fsum(time for time, _ in times)
     working_ms = math.fsum(time for time, works_itself in times if works_itself)
     return working_ms / total_ms if total_ms else 0.0

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from kernel_core.learn.answer_loss import has_plain_head, packed_loss
+from kernel_core.learn.answer_loss import floored, has_plain_head, packed_loss
 from kernel_core.learn.batch import TokenRow, collate, plan_batches
 from kernel_core.learn.chunked_logits import by_token
 from kernel_core.learn.decoder_layers import computed_again
@@ -31,12 +31,14 @@ class Passes:
     policy: TorchPolicy
     minibatch_tokens: int
     packed: bool
+    floor: float = 0.0
+    """Nats up to which a token's loss has no gradient."""
 
     @classmethod
-    def of(cls, policy: TorchPolicy, minibatch_tokens: int) -> Passes:
+    def of(cls, policy: TorchPolicy, minibatch_tokens: int, floor: float) -> Passes:
         """Packed ones where the model reads them as it reads rows alone, and its head is one product."""
         packed = has_plain_head(policy.model) and can_pack(policy.model)
-        return cls(policy, minibatch_tokens, packed)
+        return cls(policy, minibatch_tokens, packed, floor)
 
     def prepared(self) -> AbstractContextManager[None]:
         """Prepare the model for these passes; backward passes belong inside the block too."""
@@ -65,10 +67,10 @@ class Passes:
         ):
             if self.packed:
                 packed = pack(rows, policy.device)
-                return packed_loss(policy.model, packed), packed.num_tokens
+                return packed_loss(policy.model, packed, self.floor), packed.num_tokens
             batch = collate(rows, policy.tokenizer.pad_token_id or 0, policy.device)
             (losses_B_C,) = by_token(policy.model, batch, _cross_entropy)
-            return (losses_B_C * batch.mask_B_C).sum(), batch.ids_B_T.numel()
+            return (floored(losses_B_C, self.floor) * batch.mask_B_C).sum(), batch.ids_B_T.numel()
 
 
 def shuffled_batches(lengths: Sequence[int], budget: int, seed: int, *, packed: bool) -> Iterator[list[int]]:

@@ -18,9 +18,9 @@ from kernel_core.learn.cold_start.dataset import Conversation
 from kernel_core.policy.trainable import Trainable
 from kernel_core.store import digest_of
 
-HELD_BACK_EVERY, HELD_BACK_AT_MOST = 50, 24
+HELD_BACK_EVERY, HELD_BACK_AT_MOST = 50, 240
 """One problem in the first number is held back; the second caps these problems, and the conversations about
-them that measure the loss."""
+them that measure the final loss."""
 _OPENED = "<think>"
 
 
@@ -75,7 +75,7 @@ def held_back(subjects: Sequence[str]) -> tuple[set[int], list[int]]:
             ordered.append((rounds[subject], index))
             rounds[subject] += 1
     measuring = [index for _, index in sorted(ordered)]  # as many subjects as there are
-    return set(measuring), sorted(measuring[:HELD_BACK_AT_MOST])
+    return set(measuring), measuring[:HELD_BACK_AT_MOST]
 
 
 def digest_of_rows(rows: Sequence[TokenRow]) -> str:

@@ -48,6 +48,8 @@ TOKENIZER_TEXTS = 4000
 """Conversations that a new tokenizer is trained on: more change nothing at a few thousand entries."""
 REPORTS, SAVES = 40, 8
 """Metrics reports and checkpoints over a whole cold start, unless intervals in minutes are given."""
+REPORTED = 24
+"""Held-back conversations that measure the loss of a report on the way."""
 
 
 class ColdStartReport(Record):
@@ -203,8 +205,11 @@ class _Training:
 
     def held_back_loss(self) -> float:
         """Nats a token on the conversations that are not trained on, without dropout."""
+        return self._loss(self._measured)
+
+    def _loss(self, rows: Sequence[TokenRow]) -> float:
         with repeatable(self._num_threads, self._policy.device):
-            return self._updater.loss(self._measured)
+            return self._updater.loss(rows)
 
     def _train_on(self, rows: Sequence[TokenRow]) -> tuple[torch.Tensor | float, torch.Tensor | float | None]:
         """Loss in nats a token, and the gradient's norm; on a GPU neither is waited for."""
@@ -231,7 +236,7 @@ class _Training:
             {
                 "step": self.step,
                 "loss": loss,
-                "held_back_loss": self.held_back_loss(),
+                "held_back_loss": self._loss(self._measured[:REPORTED]),
                 "lr": self._lr,
                 **({} if grad_norm is None else {"grad_norm": grad_norm}),
                 "num_tokens": self.num_tokens,

@@ -93,7 +93,7 @@ def open_updater(
     if isinstance(policy, TinkerPolicy):
         return RemoteUpdater(policy, config)
     assert isinstance(policy, TorchPolicy)
-    passes = Passes.of(policy, minibatch_tokens)
+    passes = Passes.of(policy, minibatch_tokens, config.loss_floor)
     if training is not None and training.has_group and config.shared:
         return GroupUpdater(passes, config, store, training)
     return TorchUpdater(passes, new_optimiser(policy.model, config.lr, config.weight_decay))
@@ -204,7 +204,7 @@ class RemoteUpdater(_Whole):
 
     def __init__(self, policy: TinkerPolicy, config: ColdStartConfig) -> None:
         self._model = policy.model
-        self._weight_decay = config.weight_decay
+        self._weight_decay, self._floor = config.weight_decay, config.loss_floor
 
     def training(self) -> AbstractContextManager[None]:
         """Do nothing."""
@@ -219,7 +219,12 @@ class RemoteUpdater(_Whole):
         old = self._model.logprobs([Answered(row.prompt_ids, row.answer_ids) for row in rows])
         count = sum(len(row.answer_ids) for row in rows)
         weighted = [
-            Weighted(row.prompt_ids, row.answer_ids, read, np.full(len(read), 1.0 / count, np.float32))
+            Weighted(
+                row.prompt_ids,
+                row.answer_ids,
+                read,
+                np.where(-read > self._floor, np.float32(1.0 / count), np.float32(0.0)),
+            )
             for row, read in zip(rows, old, strict=True)
         ]
         learned = self._model.learn(weighted, lr, MAX_GRAD_NORM, self._weight_decay)

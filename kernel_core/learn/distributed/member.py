@@ -118,7 +118,8 @@ class Member:
         self._trainer.send(None)
 
     def _updater(self, packed: bool) -> TorchUpdater:
-        passes = Passes(self._policy, self._config.minibatch_tokens, packed)
+        config = self._config
+        passes = Passes(self._policy, config.minibatch_tokens, packed, config.cold_start.loss_floor)
         return TorchUpdater(passes, self._optimiser, self._share)
 
     def _sharded(self, folder: str) -> TorchPolicy:

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from kernel_core.errors import ConfigError
+from kernel_core.generator.draw import choice
 from kernel_core.generator.draw import problems as draw
 from kernel_core.generator.draw.forms import domain_of, forms, spellings, tails
 from kernel_core.generator.operators import BUILDERS, pointwise
@@ -53,20 +54,31 @@ def test_a_new_line_of_the_pointwise_table_has_forms_and_a_domain_by_itself():
     assert "relu" in tails() and "exp" not in tails() and "log" not in tails()
 
 
+def test_each_kind_has_a_share_and_most_used_operators_are_drawn_more_often():
+    kinds = choice.operator_families()
+    assert set(choice.SHARES) == set(kinds) and sum(choice.SHARES.values()) > 0
+    assert {name for names in kinds.values() for name in names} >= choice.MOST_USED
+    rng = random.Random(0)
+    drawn = [choice.single(rng, ("product", "layout"), "train") for _ in range(400)]
+    products = sum(kind == "product" for kind, _ in drawn)
+    assert 0.5 < products / len(drawn) < 0.7
+    assert sum(name in choice.MOST_USED for _, name in drawn) > 200
+
+
 def test_operators_that_are_held_out_are_in_no_problem_of_training():
-    held = draw.held_out_operators()
-    share = len(held) / len({draw.canonical(name) for name in forms()} - draw.CORE)
-    assert 0.1 < share < 0.25 and not held & draw.CORE
+    held = choice.held_out_operators()
+    share = len(held) / len({choice.canonical(name) for name in forms()} - choice.CORE)
+    assert 0.1 < share < 0.25 and not held & choice.CORE
     drawn = [draw.drawn(random.Random(f"held {number}")) for number in range(120)]
     for draft in filter(None, drawn):
-        if draw.split_of(draft.family, draft.operators) == "train":
-            assert not {draw.canonical(name) for name in draft.operators} & held
-    assert draw.split_of("pointwise", [min(held)]) == "held_out"
+        if choice.split_of(draft.family, draft.operators) == "train":
+            assert not {choice.canonical(name) for name in draft.operators} & held
+    assert choice.split_of("pointwise", [min(held)]) == "held_out"
 
 
 def test_a_held_out_draw_shows_an_operator_that_training_lacks():
     (made,) = draw.generate_graphs("held_out", 1, 0, ("pointwise",))
-    assert {draw.canonical(name) for name in made.problem.tags[1:]} & draw.held_out_operators()
+    assert {choice.canonical(name) for name in made.problem.tags[1:]} & choice.held_out_operators()
 
 
 def test_texts_are_problems_and_kernels_keep_the_constructor():

@@ -7,10 +7,14 @@ from kernel_core.config import ColdStartConfig, PolicyConfig
 from kernel_core.dialogue.prompt import format_completion
 from kernel_core.errors import ConfigError
 from kernel_core.learn import decoder_layers as layers
+from kernel_core.learn.batch import collate
 from kernel_core.learn.cold_start.dataset import Conversation
 from kernel_core.learn.cold_start.passes import Passes
 from kernel_core.learn.cold_start.rows import HELD_BACK_AT_MOST, held_back, subject
 from kernel_core.learn.cold_start.sft import cold_start, encode, starting_policy
+from kernel_core.learn.cold_start.updater import TorchUpdater
+from kernel_core.learn.loss import token_logprobs
+from kernel_core.learn.update import new_optimiser
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.store import Store
 
@@ -224,9 +228,10 @@ def test_problems_are_held_back_with_all_their_conversations():
     subjects = [f"p{index % 300}" for index in range(3000)]
     out, measuring = held_back(subjects)
     gone = {subjects[index] for index in out}
-    assert len(gone) == 6 and out == {i for i, one in enumerate(subjects) if one in gone}
-    assert set(measuring) <= out and len(measuring) == HELD_BACK_AT_MOST
-    assert {subjects[index] for index in measuring} == gone
+    assert len(gone) == 6 and out == {i for i, name in enumerate(subjects) if name in gone}
+    assert set(measuring) == out and {subjects[index] for index in measuring[:6]} == gone
+    out, measuring = held_back([f"p{index % 20_000}" for index in range(40_000)])
+    assert len(out) == 2 * HELD_BACK_AT_MOST and len(set(measuring)) == HELD_BACK_AT_MOST
     assert held_back(["one problem"] * 3000) == (set(), [])
 
 
@@ -322,3 +327,24 @@ def test_other_texts_are_another_version(conversations, tmp_path):
         cold_start(policy, others, config, Store(tmp_path / name))
         versions.append(policy.version)
     assert versions[0] == versions[2] != versions[1]
+
+
+@pytest.mark.exhaustive
+def test_a_loss_floor_keeps_entropy_and_the_loss_is_reported_as_it_is():
+    nats = {}
+    for floor in (0.0, 0.3):
+        policy = fresh(repairs())
+        rows = encode(policy, repairs()[:2])
+        updater = TorchUpdater(
+            Passes(policy, 512, packed=True, floor=floor), new_optimiser(policy.model, 1e-2)
+        )
+        with updater.training():
+            for _ in range(60):
+                updater.update(rows, 1e-2)
+        batch = collate(rows, 0, "cpu")
+        with torch.no_grad():
+            logprobs, entropy = token_logprobs(batch.logits(policy.model), batch.targets_B_C, 1.0)
+        mask = batch.mask_B_C.bool()
+        assert updater.loss(rows) == pytest.approx(-float(logprobs[mask].mean()), rel=1e-3)
+        nats[floor] = float(entropy[mask].mean())
+    assert nats[0.3] > 2 * nats[0.0], nats

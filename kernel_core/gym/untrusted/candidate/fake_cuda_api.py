@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 import triton.testing
 
-from kernel_core.gym.channel.host_autocast import autocast_on_the_host
+from kernel_core.gym.channel.host_for_gpu import take_gpu_for_host
 from kernel_core.gym.channel.target_gpu import Properties
 
 _FREE_OF_CHARGE = (
@@ -44,24 +44,6 @@ class _Event(contextlib.nullcontext[None]):
     def elapsed_time(self, _: Any) -> float:
         """Milliseconds: nothing is timed here."""
         return 0.0
-
-
-class _Generator(torch.Generator):
-    """A generator that says that it is on the device it was asked for, and draws on this host."""
-
-    def __new__(cls, device: Any = "cpu") -> _Generator:
-        """See `torch.Generator`."""
-        made = super().__new__(cls)
-        made._named = torch.device(device)  # type: ignore[attr-defined]
-        return made
-
-    def __init__(self, device: Any = "cpu") -> None:
-        """Nothing more: `__new__` has made it."""
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """The device it was asked for."""
-        return self._named  # type: ignore[attr-defined]
 
 
 class _Stream(_Event):
@@ -105,8 +87,7 @@ def answer_for_cuda(known: Properties) -> None:
     known_to_torch.get_device_module = lambda device=None: module_of("cuda" if device is None else device)
     for name in _MARKS:
         setattr(torch.cuda.nvtx, name, _always(None))
-    torch.Generator = _Generator  # type: ignore[misc]
-    autocast_on_the_host()
+    take_gpu_for_host()
     torch.Tensor.record_stream = _always(None)  # type: ignore[method-assign]
     for name in ("do_bench", "do_bench_cudagraph"):
         setattr(triton.testing, name, _do_once)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from kernel_core.gym.channel.decoy_thresholds import copies_as_it_lies
 from kernel_core.gym.channel.pytree import same_bytes
 from kernel_core.gym.channel.shared_arena import DTYPES
 from kernel_core.gym.channel.trace_codec import views_in, views_of_launch
@@ -24,8 +25,6 @@ from kernel_core.gym.untrusted.replay.value_substitution import OtherValues
 
 if TYPE_CHECKING:
     from kernel_core.gym.untrusted.replay.trace_player import TracePlayer
-
-_COPIES = ("aten::clone", "aten::_to_copy")
 
 
 class Movers:
@@ -75,7 +74,7 @@ class Movers:
                 if given & self._reached:
                     # An operator that returns nothing writes to its arguments.
                     self._reached |= {view[0] for view in operation["outputs"]} or given
-                    self._library_works |= not _copies_in_place(operation)
+                    self._library_works |= not copies_as_it_lies(operation)
 
     def _other_values(
         self,
@@ -107,15 +106,6 @@ class Movers:
             if view[0] == number:
                 player.view_of(view, flags).fill_(1)
         return flags
-
-
-def _copies_in_place(operation: dict[str, Any]) -> bool:
-    """True for a copy of a tensor to new memory, with its type and strides: to move the copy may be all the
-    work of a pass."""
-    if operation["op"] not in _COPIES:
-        return False
-    (_, dtype, _, shape, strides), *_ = views_in(operation["args"])
-    return all([dtype, shape, strides] == [view[1], view[3], view[4]] for view in operation["outputs"])
 
 
 def _copies_whole(
