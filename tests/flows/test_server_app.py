@@ -99,6 +99,6 @@ def test_sqlite_takes_the_events_of_a_pipeline_at_once_and_loses_none(prefect_ap
     with get_client(sync_client=True) as client:
         while states.count("Completed") < NUM_TASKS and time.monotonic() < deadline:
             time.sleep(1.0)
-            states = [run.state.name for run in client.read_task_runs(flow_run_filter=of_run, limit=200)]
+            states = [run.state_name for run in client.read_task_runs(flow_run_filter=of_run, limit=200)]
     assert states == ["Completed"] * NUM_TASKS
     assert "database is locked" not in (Path(os.environ["PREFECT_HOME"]) / "dojo-server.log").read_text()

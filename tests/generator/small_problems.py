@@ -128,6 +128,7 @@ BY_SCHEDULE = {
     "sort": problem("torch.sort(a, dim=-1, descending=True)", "torch.randn(5, 19)"),
     "topk": problem("torch.topk(a, 4, dim=1)", "torch.randn(5, 19)"),
     "cumsum_of_a_middle_dimension": problem("torch.cumsum(a, dim=1)", "torch.randn(3, 70, 9)"),
+    "exponentials_beside_maxima": problem("(a - b).exp().sum(-1) + a.amax(-1) + b.amax(-1)", ROWS, ROWS),
     "logsumexp": problem("torch.logsumexp(a, dim=(1, 2))", "torch.randn(3, 70, 9)"),
     "halves": problem("torch.cat(a.chunk(2, dim=-1)[::-1], dim=-1)", "torch.randn(5, 76)"),
     "mean_of_rows": problem("F.huber_loss(a, b)", ROWS, ROWS),

@@ -153,8 +153,8 @@ class Rows:
     def fill(self, reduced: Sequence[tuple[Value, str]]) -> None:
         """Load tensors with the number that does not change their first reduction."""
         for x, kind in reduced:
-            if kind in _NEUTRAL and x.dtype.is_floating_point and self.kernel.in_memory(x):
-                self.kernel.fills.setdefault(id(x), identity(kind, x.dtype))
+            if kind in _NEUTRAL and x.dtype.is_floating_point and self._is_loaded(x):
+                self.kernel.fills.setdefault(id(_unshaped(x)), identity(kind, x.dtype))
 
     def element(self, x: Value, coords: list[Index], neutral: str, kind: str) -> str:
         """Return the element to be reduced, neutral beyond the row's end."""
@@ -171,10 +171,24 @@ class Rows:
 
     def _is_neutral(self, x: Value, neutral: str) -> bool:
         """Return True if `x` has the neutral number beyond the row's end without a `tl.where`."""
-        if self.kernel.in_memory(x):
-            return x.dtype.is_floating_point and self.kernel.fills.get(id(x), "0.0") == neutral
+        if self._is_loaded(x):
+            return x.dtype.is_floating_point and self.kernel.fills.get(id(_unshaped(x)), "0.0") == neutral
         shifted = x.inputs[0] if neutral == "0.0" and is_point(x, "exp") else None
-        return is_point(shifted, "sub_") and self.kernel.fills.get(id(shifted.inputs[0])) == _LOWEST
+        if not is_point(shifted, "sub_"):
+            return False
+        raised, top = shifted.inputs
+        is_top = isinstance(top, Value) and (top.op, getattr(top, "kind", "")) == ("reduce", "amax")
+        return is_top and self._is_loaded(raised) and self.kernel.fills.get(id(_unshaped(raised))) == _LOWEST
+
+    def _is_loaded(self, x: Value) -> bool:
+        return self.kernel.in_memory(_unshaped(x))
+
+
+def _unshaped(x: Value) -> Value:
+    """Return the value that reshapes are made of."""
+    while x.op == "reshape":
+        x = x.inputs[0]
+    return x
 
 
 def identity(kind: str, dtype: torch.dtype) -> str:
