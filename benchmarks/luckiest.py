@@ -20,12 +20,13 @@ from pathlib import Path
 import torch
 from machine import describe_machine
 
-from kernel_core.dialogue.turns import Completion, Trajectory, TrajectoryGroup, Turn
 from kernel_core.evaluation.winners import select
 from kernel_core.gym.contract.requests import JudgeRequest, TakenOut
+from kernel_core.optimize.authors import AuthoredCandidate
+from kernel_core.optimize.search import group_of
 from kernel_core.problems.load import load_file
 from kernel_core.progress import Progress, silent
-from kernel_core.records import Candidate, Evaluation, Timing, Verdict
+from kernel_core.records import Candidate, Evaluation, Problem, Timing, Verdict
 
 PROBLEM = Path(__file__).parents[1] / "data" / "problems" / "huber_mean.py"
 CALLS = 30
@@ -83,15 +84,16 @@ def main() -> None:
     parser.add_argument("--timings", type=int, default=1000, help="timings whose scatter is the noise")
     arguments = parser.parse_args()
     noise = relative_noise(arguments.device, arguments.timings)
-    logs = sorted(map(math.log, noise))
+    logs = list(map(math.log, noise))
     print(f"{describe_machine()}; {len(noise)} timings, standard deviation {statistics.stdev(logs):.2%}")
-    rng = random.Random(0)
+    rng, problem = random.Random(0), load_file(PROBLEM)
     first, confirmed = zip(
-        *(_repetition(arguments.candidates, noise, rng) for _ in range(arguments.repetitions)), strict=True
+        *(_repetition(problem, arguments.candidates, noise, rng) for _ in range(arguments.repetitions)),
+        strict=True,
     )
     print(f"winner of {arguments.candidates}, reported over planted speed-up, {len(first)} repetitions:")
-    for name, ratios in (("first judgement", first), ("confirmed", confirmed)):
-        mean, half = statistics.mean(ratios), 1.96 * statistics.stdev(ratios) / math.sqrt(len(ratios))
+    for name, its in (("first judgement", first), ("confirmed", confirmed)):
+        mean, half = statistics.mean(its), 1.96 * statistics.stdev(its) / math.sqrt(len(its))
         print(f"  {name:16} {mean:.4f} ({mean - half:.4f} … {mean + half:.4f})")
 
 
@@ -121,35 +123,20 @@ def _timing_ms(x: torch.Tensor) -> float:
     return statistics.median(calls)
 
 
-def _repetition(count: int, noise: Sequence[float], rng: random.Random) -> tuple[float, float]:
+def _repetition(
+    problem: Problem, count: int, noise: Sequence[float], rng: random.Random
+) -> tuple[float, float]:
     """Return the winner's speed-up of the first and of the second judgement, over the planted one."""
-    problem = load_file(PROBLEM)
     candidates = [Candidate.from_source(f"# {index}\n") for index in range(count)]
     times_ms = {c.sha256: REFERENCE_MS / (1.5 * rng.lognormvariate(0.0, SPREAD)) for c in candidates}
     gym = PlantedGym(times_ms, noise, rng)
     outcomes = gym.judge([JudgeRequest(problem=problem, candidate=c, seed=0) for c in candidates])
-    trajectories = tuple(
-        Trajectory(
-            problem_id=problem.id,
-            turns=(
-                Turn(
-                    problem_id=problem.id,
-                    trajectory=index,
-                    index=0,
-                    messages=(),
-                    completion=Completion(text="", finish_reason="stop", policy_version="planted"),
-                    candidate=candidate,
-                    evaluation=outcome,
-                ),
-            ),
-        )
-        for index, (candidate, outcome) in enumerate(zip(candidates, outcomes, strict=True))
-    )
-    group = TrajectoryGroup(problem_id=problem.id, trajectories=trajectories)
+    planted = [AuthoredCandidate(author="planted", candidate=candidate) for candidate in candidates]
+    group = group_of(problem.id, planted, outcomes)
     winner = select(problem, group, gym, "measured", seed=0).winner
     assert winner is not None and winner.speedup is not None and winner.ranked.evaluation.speedup is not None
-    planted = REFERENCE_MS / times_ms[winner.ranked.candidate.sha256]
-    return winner.ranked.evaluation.speedup / planted, winner.speedup / planted
+    speedup = REFERENCE_MS / times_ms[winner.ranked.candidate.sha256]
+    return winner.ranked.evaluation.speedup / speedup, winner.speedup / speedup
 
 
 if __name__ == "__main__":

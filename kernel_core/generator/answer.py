@@ -84,6 +84,8 @@ class _Writer(Launches):
         self.final = dict(zip(map(id, leaves), self.outputs, strict=True))
         super().__init__(graph, self.plan)
         self.kernel_names: set[str] = set()
+        self.calls: dict[int, list[tuple[int, str]]] = {}
+        """Calls of torch's by the id of their region."""
 
     def answer(self) -> Answer:
         """The text; regions that cannot be written are made smaller until they can."""
@@ -120,6 +122,7 @@ class _Writer(Launches):
         while True:
             try:
                 self.written, self.kernel_names = [], set()
+                self.calls = {id(region): self._calls_in(region) for region in self.plan.regions}
                 ready = {}
                 for region in self.plan.regions:
                     written = self._shared(self._write(region))
@@ -157,10 +160,8 @@ class _Writer(Launches):
     def _kernel_name(self, region: Region) -> str:
         """Name of the calls that a kernel computes; with its step where it has one of several of a call."""
         words: dict[str, None] = {}
-        for call in self._calls_in(region):
-            is_shared = any(
-                call in self._calls_in(other) for other in self.plan.regions if other is not region
-            )
+        for call in self.calls[id(region)]:
+            is_shared = sum(call in calls for calls in self.calls.values()) > 1
             words.setdefault(f"{call[1]}_{_step_of(region)}" if is_shared else call[1])
         named = [word for word in words if word not in _PLAIN] or list(words) or [region.anchor.op]
         return take_name("_".join(named[:3]) + "_kernel", self.kernel_names, "_")

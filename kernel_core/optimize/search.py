@@ -52,7 +52,7 @@ def search(part: Part, authors: Sequence[Author], gym: Gym, kind: SpeedKind, see
         JudgeRequest(problem=part.problem, candidate=entry.candidate, seed=seed) for entry in written.values()
     ]
     outcomes = gym.judge(requests)
-    group = _group(part, list(written.values()), outcomes)
+    group = group_of(part.problem.id, list(written.values()), outcomes)
     selected = select(part.problem, group, gym, kind, seed)
     if selected.winner is None:
         return Confirmed(part=part, author="", selected=selected)
@@ -111,11 +111,11 @@ def _lost_sizes(
     return tuple(dict.fromkeys(failed))
 
 
-def _group(
-    part: Part, written: Sequence[AuthoredCandidate], outcomes: Sequence[Evaluation | NotJudged]
+def group_of(
+    problem: str, written: Sequence[AuthoredCandidate], outcomes: Sequence[Evaluation | NotJudged]
 ) -> TrajectoryGroup:
     """Return the judged candidates as the group of conversations that confirmation takes."""
-    problem, reasons = part.problem.id, [out.reason for out in outcomes if isinstance(out, NotJudged)]
+    reasons = [out.reason for out in outcomes if isinstance(out, NotJudged)]
     trajectories = tuple(
         Trajectory(
             problem_id=problem,

@@ -1,4 +1,4 @@
-"""Which operators are drawn how often, and which are kept from training."""
+"""Shares of operators in drawn problems, and the operators that training never shows."""
 
 from __future__ import annotations
 
