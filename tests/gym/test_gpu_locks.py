@@ -23,11 +23,14 @@ class _Holder:
 
     def __init__(self, take: Callable[[], contextlib.AbstractContextManager[object]]) -> None:
         self._let_go = threading.Event()
+        self._runs = threading.Event()
         self.has_it = threading.Event()
         self._thread = threading.Thread(target=self._hold, args=(take,), daemon=True)
         self._thread.start()
+        assert self._runs.wait(WAIT_S)
 
     def _hold(self, take: Callable[[], contextlib.AbstractContextManager[object]]) -> None:
+        self._runs.set()
         with take():
             self.has_it.set()
             self._let_go.wait(WAIT_S)
