@@ -15,17 +15,20 @@ from tasks.progress import StageProgress
 
 log = logging.getLogger(__name__)
 
-LAYERS_GYM = GymConfig(deadline_s=8.0)
-"""The judge of modules with swapped layers. A module that takes longer under the interpreter is left out."""
+ANSWERS_GYM = GymConfig(deadline_s=8.0)
+"""The judge of the generator's answers. One that takes longer under the interpreter is left out."""
 
 
 @retried_task("build snapshot", "ingest")
 def build_snapshot(config: IngestConfig, run: Run, store: Store) -> Manifest:
-    """Build a sealed snapshot of the sources; the CPU judges answers of a source `problems:FOLDER`."""
+    """Build a sealed snapshot of the sources; the CPU judges the generator's answers."""
+    from kernel_core.corpus.answered_source import Answering
     from kernel_core.corpus.snapshot import build_snapshot
+    from kernel_core.harvest.package_problems import training_problems
 
+    answering = Answering(lambda: judging(ANSWERS_GYM, run), training_problems)
     with StageProgress(run.name, "ingest") as progress:
-        return build_snapshot(config, store, progress, open_judges=lambda: judging(LAYERS_GYM, run))
+        return build_snapshot(config, store, progress, answering=answering)
 
 
 @retried_task("verify snapshot", "ingest")

@@ -10,7 +10,7 @@ from flows.arguments import NotNegative
 from flows.terminal import say
 from kernel_core.corpus.kernelbench_leaks import leak_rule
 from kernel_core.errors import CallerError
-from kernel_core.harvest.harvest import DEFAULT_PACKAGES
+from kernel_core.harvest.harvest import COMPOSITIONS, DEFAULT_PACKAGES
 from kernel_core.harvest.harvest import harvest as harvest_problems
 from kernel_core.harvest.packages import find_package
 from kernel_core.report.harvested import harvest_parts
@@ -20,7 +20,7 @@ REPORT = "report.txt"
 
 
 def harvest(
-    out: Path, /, *, packages: str = ",".join(DEFAULT_PACKAGES), compositions: NotNegative = 60
+    out: Path, /, *, packages: str = ",".join(DEFAULT_PACKAGES), compositions: NotNegative = COMPOSITIONS
 ) -> int:
     """Write `train/` and `held_out/`, the manifest and the report; print the report.
 

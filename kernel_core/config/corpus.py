@@ -67,7 +67,10 @@ class ProblemsConfig(Config):
 class IngestConfig(Config):
     """Corpus sources into one clean snapshot."""
 
-    sources: tuple[str, ...] = Field(("generator",), description="Names in data/sources.toml, or file paths.")
+    sources: tuple[str, ...] = Field(
+        ("generator",),
+        description="Names in data/sources.toml, file paths, `problems:FOLDER`, `package:NAME`.",
+    )
     generator_rows: int = Field(2000, ge=0, description="Problems from the source `generator`.")
     modules_rows: int = Field(2000, ge=0, description="Problems from the source `modules`.")
     modules_more: dict[FamilyGroup, float] = Field(

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from kernel_core.config import IngestConfig
 from kernel_core.corpus import table
+from kernel_core.corpus.answered_source import Answering, answered_exemplars
 from kernel_core.corpus.generator_source import draw_settings, generated_exemplars
 from kernel_core.corpus.layouts import to_exemplar
 from kernel_core.corpus.normalise import NORMALISER_VERSION
-from kernel_core.corpus.problem_folder import OpenJudges, answered_exemplars
 from kernel_core.corpus.refusal import RowRefused
 from kernel_core.corpus.registry import Registry, Source
 from kernel_core.corpus.report import DropCount, Dropped, SourceReport
@@ -41,7 +41,7 @@ def read_part(
     store: Store,
     registry: Registry,
     progress: Progress,
-    open_judges: OpenJudges | None = None,
+    answering: Answering | None = None,
 ) -> SourceRows:
     """One source's usable rows, read now or taken from the part that an earlier run sealed."""
     identity = {
@@ -54,8 +54,8 @@ def read_part(
     if not part.sealed():
         if source.kind == "generator":
             rows = _numbered(generated_exemplars(source, config))
-        elif source.kind == "problems":
-            rows = _numbered(answered_exemplars(source, open_judges, progress))
+        elif source.is_answered:
+            rows = _numbered(answered_exemplars(source, answering, progress))
         else:
             rows = _published(source, registry)
         _read_part(source, rows, part, progress)

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from kernel_core.data_folder import DATA
 from kernel_core.errors import CallerError, ConfigError, NotFound, SourceUnavailable
+from kernel_core.harvest.packages import find_package
 from kernel_core.records import Record
 
 SOURCES_FILE = DATA / "sources.toml"
@@ -22,17 +23,19 @@ ColumnType = Literal["string", "int", "float", "bool", "list of string"]
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _FILE_SUFFIXES = (".parquet", ".jsonl")
 _PROBLEMS = "problems:"
+_PACKAGE = "package:"
 
 
 class Source(Record):
     """One source, its place and its terms."""
 
     name: str
-    kind: Literal["hub", "file", "generator", "problems"]
+    kind: Literal["hub", "file", "generator", "problems", "package"]
     revision: str = ""
-    """A commit of a hub repository, the SHA-256 of a file or of a folder's files; empty while not fixed."""
+    """A commit of a hub repository, the SHA-256 of a file or of a folder's files, a package's version; empty
+    while not fixed."""
     repository: str = ""
-    """A repository of the hub, or the path of a file or folder."""
+    """A repository of the hub, the path of a file or folder, or a package's import name."""
     suite: Literal["generated", "modules", "graphs"] = "generated"
     """Suite of problems that a generator draws."""
     files: str | None = None
@@ -42,6 +45,11 @@ class Source(Record):
     """The layout of the published columns; empty for a file, which shows its layout by its columns."""
     licence: str = ""
     attribution: str = ""
+
+    @property
+    def is_answered(self) -> bool:
+        """True if it has problems alone, which the generator answers."""
+        return self.kind in ("problems", "package")
 
 
 class Registry(Record):
@@ -74,12 +82,14 @@ def read_registry(path: Path = SOURCES_FILE) -> Registry:
 
 
 def find_source(spec: str, registry: Registry) -> Source:
-    """The source behind `NAME`, `NAME@REVISION`, `problems:FOLDER` or the path of a Parquet or JSONL file.
+    """The source behind `NAME[@REVISION]`, `problems:FOLDER`, `package:NAME` or a Parquet or JSONL file.
 
     A file's revision is its SHA-256. Raises `NotFound` for anything else, naming the nearest known source.
     """
     if spec.startswith(_PROBLEMS):
         return _problems_source(Path(spec.removeprefix(_PROBLEMS)))
+    if spec.startswith(_PACKAGE):
+        return _package_source(spec.removeprefix(_PACKAGE))
     if spec.endswith(_FILE_SUFFIXES):
         return _file_source(Path(spec))
     name, _, revision = spec.partition("@")
@@ -87,8 +97,8 @@ def find_source(spec: str, registry: Registry) -> Source:
         near = difflib.get_close_matches(name, registry.sources, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise NotFound(
-            f"no corpus source {name!r}: {hint}known: {', '.join(registry.sources)}, problems:FOLDER, or a "
-            "path of a .parquet or .jsonl file"
+            f"no corpus source {name!r}: {hint}known: {', '.join(registry.sources)}, problems:FOLDER, "
+            "package:NAME, or a path of a .parquet or .jsonl file"
         )
     source = registry.sources[name]
     if source.kind == "file":
@@ -169,4 +179,16 @@ def _problems_source(folder: Path) -> Source:
         revision=digest.hexdigest(),
         licence="Apache-2.0",
         attribution="kernels by the generator; the modules by their own authors",
+    )
+
+
+def _package_source(name: str) -> Source:
+    package = find_package(name)
+    return Source(
+        name=f"package-{name}",
+        kind="package",
+        repository=name,
+        revision=f"{package.distribution} {package.version}",
+        licence=package.licence,
+        attribution="kernels by the generator; the modules by the package's authors",
     )

@@ -15,6 +15,7 @@ from typing import Any
 
 from kernel_core.config import IngestConfig
 from kernel_core.corpus import table
+from kernel_core.corpus.answered_source import Answering
 from kernel_core.corpus.decontaminate import Decontaminator, evaluation_problems, suites_version
 from kernel_core.corpus.deduplicate import without_exact_duplicates, without_near_duplicates
 from kernel_core.corpus.generator_source import generator_revision
@@ -22,7 +23,6 @@ from kernel_core.corpus.kernelbench_leaks import KernelBenchLeaks, known_kernelb
 from kernel_core.corpus.nearness import Nearness, nearness
 from kernel_core.corpus.normalise import NORMALISER_VERSION, Fingerprint, fingerprint
 from kernel_core.corpus.parts import INGEST_VERSION, read_part
-from kernel_core.corpus.problem_folder import OpenJudges
 from kernel_core.corpus.registry import (
     SOURCES_FILE,
     Registry,
@@ -53,11 +53,11 @@ def build_snapshot(
     store: Store,
     progress: Progress = silent,
     sources_file: Path = SOURCES_FILE,
-    open_judges: OpenJudges | None = None,
+    answering: Answering | None = None,
 ) -> Manifest:
     """Ingest the config's sources into `store` and seal it; gives the manifest (kind `snapshot`).
 
-    `open_judges` starts the judges of sources whose answers have to be judged.
+    `answering` is for sources of problems without kernels, which the generator answers.
 
     Raises `SourceUnavailable` naming a source that cannot be reached. Raises `CallerError` for an unknown or
     unpinned source, for columns that are not the published ones and for a snapshot that would be empty.
@@ -72,7 +72,7 @@ def build_snapshot(
             return manifest
         logger.info("%s holds a snapshot of another config or of other sources: rebuilding", store.root)
         store.remove(MANIFEST)
-    parts = [read_part(source, config, store, registry, progress, open_judges) for source in sources]
+    parts = [read_part(source, config, store, registry, progress, answering) for source in sources]
     problems = evaluation_problems(config.decontaminate_against)
     drops = DropCount()
     exemplars, survivors = _cleaned(
@@ -137,6 +137,8 @@ def _sources(config: IngestConfig, store: Store, registry: Registry) -> list[Sou
             store.write_json(_REVISIONS, resolved)
         if source.kind == "generator":
             source = source.model_copy(update={"revision": generator_revision()})
+        if source.is_answered:
+            source = source.model_copy(update={"revision": f"{source.revision} {generator_revision()}"})
         if any(source.name == other.name for other in sources):
             raise CallerError(f"two sources are called {source.name}; rename one of the files")
         sources.append(source)

@@ -22,6 +22,9 @@ from kernel_core.progress import Progress, silent
 from kernel_core.records import Problem, Record
 
 DEFAULT_PACKAGES = ("timm", "torchvision", "transformers", "torch_geometric", "e3nn")
+COMPOSITIONS = 60
+"""Chains of a package's layers, at most."""
+
 OTHER_LIBRARY = "needs another library than torch"
 _WORKERS = 2
 _BATCH = 64

@@ -57,7 +57,7 @@ def find_package(name: str) -> Package:
     """
     spec = importlib.util.find_spec(name) if re.fullmatch(r"[A-Za-z_]\w*", name) else None
     if spec is None or not spec.submodule_search_locations:
-        raise NotFound(f"no package {name} is installed here; install it, or leave it out of --packages")
+        raise NotFound(f"no package {name} is installed here; install it, or leave it out")
     owners = metadata.packages_distributions().get(name)
     if not owners:
         raise ConfigError(f"package {name} has no distribution metadata, so its licence is unknown")

@@ -6,9 +6,12 @@ import pytest
 import torch
 
 from flows.cli import run
+from kernel_core.corpus.snapshot import load_snapshot
 from kernel_core.gym.oracle.problem_module import ProblemModule
 from kernel_core.harvest.packages import Library, find_package, permissive_licence
 from kernel_core.problems.load import load_folder, resize
+from kernel_core.records import Verdict
+from kernel_core.store import Store
 
 
 def names_in(manifest: dict, form: str) -> set[str]:
@@ -161,3 +164,18 @@ class About(dict):
 )
 def test_licences_as_metadata_spell_them(key, text, licence):
     assert permissive_licence(About({key: text})) == licence
+
+
+@pytest.mark.exhaustive
+def test_an_ingest_answers_the_training_problems_of_a_package(dojo, harvested, tmp_path):
+    settings = ["sources=[package:lattice]", "decontaminate_against=[]", f"root={tmp_path}", "run=packages"]
+    done = dojo("ingest", *settings)
+    assert done.returncode == 0, done.stderr
+    exemplars = load_snapshot(Store(str(tmp_path / "packages" / "snapshot")))
+    held_out = {row["qualified_names"][0] for row in harvested[1]["problems"] if row["split"] == "held_out"}
+    assert exemplars
+    for exemplar in exemplars:
+        assert (exemplar.source, exemplar.licence) == ("package-lattice", "MIT")
+        assert exemplar.source_revision.startswith("lattice 1.2 ")
+        assert exemplar.verified is Verdict.CORRECT and "@triton.jit" in exemplar.kernel_code
+        assert not any(f"# From {name} " in exemplar.reference_code for name in held_out)

@@ -5,9 +5,11 @@ import contextlib
 import pytest
 
 from kernel_core.config import IngestConfig
+from kernel_core.corpus.answered_source import Answering
 from kernel_core.corpus.registry import find_source, read_registry
 from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
 from kernel_core.errors import CallerError, NotFound
+from kernel_core.harvest.package_problems import training_problems
 from kernel_core.store import Store
 
 MODULE = """import torch
@@ -46,7 +48,9 @@ def folder(tmp_path):
 def test_answers_are_exemplars_once_they_are_judged_correct(folder, tmp_path, quick_gym):
     config = IngestConfig(sources=(f"problems:{folder}",), decontaminate_against=())
     store = Store(str(tmp_path / "snapshot"))
-    build_snapshot(config, store, open_judges=lambda: contextlib.nullcontext(quick_gym))
+    build_snapshot(
+        config, store, answering=Answering(lambda: contextlib.nullcontext(quick_gym), training_problems)
+    )
     found = load_snapshot(store)
     assert found and all("fc" in one.reference_code for one in found)
     assert {one.source for one in found} == {"problems-harvested"}
@@ -61,6 +65,11 @@ def test_a_folder_without_problems_and_an_ingest_without_judges_are_refused(fold
         find_source(f"problems:{tmp_path / 'nowhere'}", read_registry())
     with pytest.raises(CallerError, match="no judge was given"):
         build_snapshot(IngestConfig(sources=(f"problems:{folder}",)), Store(str(tmp_path / "s")))
+
+
+def test_a_package_that_is_not_installed_is_refused():
+    with pytest.raises(NotFound, match="no package nowhere_to_be_seen is installed"):
+        find_source("package:nowhere_to_be_seen", read_registry())
 
 
 def test_a_changed_folder_is_another_revision(folder):

@@ -1,12 +1,14 @@
-"""Problems of a folder as a corpus source: the generator answers them, and the judge keeps right answers.
+"""Problems without kernels as a corpus source: the generator answers them, and the judge keeps right answers.
 
-`problems:FOLDER` names a folder of problems, such as `dojo harvest` leaves.
+`problems:FOLDER` names a folder of problems, such as `dojo harvest` leaves, and `package:NAME` an installed
+package, which is harvested.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 from kernel_core.corpus.generator_source import exemplar_of
@@ -33,23 +35,32 @@ class Judges(Protocol):
     ) -> list[Evaluation | DojoError]: ...
 
 
-OpenJudges = Callable[[], AbstractContextManager[Judges]]
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """What is needed to answer problems without kernels."""
+
+    open_judges: Callable[[], AbstractContextManager[Judges]]
+    training_problems: Callable[[str, Progress], list[Problem]]
+    """Function that harvests a package by its import name."""
 
 
 def answered_exemplars(
-    source: Source, open_judges: OpenJudges | None, progress: Progress
+    source: Source, answering: Answering | None, progress: Progress
 ) -> Iterator[Exemplar | RowRefused]:
     """Yield an exemplar for each correct answer to the source's problems, a refusal for any other.
 
     Problems that give KernelBench away are refused first. Raises `CallerError` without judges.
     """
-    if open_judges is None:
+    if answering is None:
         raise CallerError(f"source {source.name}: its answers have to be judged, and no judge was given")
     from kernel_core.generator.graded import graded_kernels  # the table of operators needs torch
 
     leak = leak_rule()
     answers: list[tuple[Problem, GradedKernel]] = []
-    problems = load_folder(source.repository)
+    if source.kind == "package":
+        problems = answering.training_problems(source.repository, progress)
+    else:
+        problems = load_folder(source.repository)
     for position, problem in enumerate(problems, start=1):
         if reason := leak(problem):
             yield RowRefused(reason, problem.id)
@@ -59,7 +70,7 @@ def answered_exemplars(
         except NotAProblem as error:
             yield RowRefused("no kernel written", f"{problem.id}: {str(error)[:120]}")
         progress(f"answer {source.name}", position, len(problems))
-    with open_judges() as judges:
+    with answering.open_judges() as judges:
         for start in range(0, len(answers), AT_ONCE):
             part = answers[start : start + AT_ONCE]
             for (problem, kernel), outcome in zip(part, judges.judge_each(_requests(part)), strict=True):
