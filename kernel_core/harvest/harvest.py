@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,6 @@ COMPOSITIONS = 60
 """Chains of a package's layers, at most."""
 
 OTHER_LIBRARY = "needs another library than torch"
-_WORKERS = 2
 _BATCH = 64
 _ALIKE = 0.9
 """Jaccard similarity of shingles from which two definitions must be in one split."""
@@ -119,7 +119,7 @@ def harvest(
 def _harvest_package(package: Package, state: _Harvest, num_compositions: int, progress: Progress) -> None:
     harvested: list[tuple[HarvestCandidate, Traced]] = []
     done = 0
-    with ThreadPoolExecutor(_WORKERS) as pool:
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         fresh = _distinct(package, state)
         while batch := list(itertools.islice(fresh, _BATCH)):
             requests = [request_of(candidate.body, candidate.qualified_name) for candidate in batch]
