@@ -49,7 +49,7 @@ Presets, files, the environment and the command line: [cli.md](cli.md). Defaults
 [learning.md](learning.md). `python tests/runs/test_settings_page.py` writes this page.
 """
 TABLE = "| setting and default | description |\n|---|---|\n"
-SHOWN_BY_DEFAULT = ("int", "float", "bool", "str")
+SHOWN_BY_DEFAULT = ("int", "float", "bool", "str", "mapping", "list[int]", "list[float]", "list[str]")
 """Types that a default other than `null` shows."""
 
 
