@@ -60,22 +60,12 @@ def _rates(groups: list[Pair], both: list[Pair], runs: Runs) -> list[str]:
                 f"**{their_s / our_s:.0f}**",
             ]
         lines.append("| " + " | ".join(cells) + " |")
-    candidates = runs.all["candidates"]
-    alone_s = _alone_s(candidates)
     return [
         *lines,
         "",
         f"Ours judges {len({pair.key for pair in groups})} problems in groups, from nothing: inputs, "
-        "expected outputs and baselines are included. Over all problems, the GPU was had alone for "
-        f"{100 * alone_s / runs.all['wall_s']:.0f} % of the time; if nothing else were to be waited for, "
-        f"it would be {3600 * len(candidates) / alone_s:,.0f} evaluations an hour.",
+        "expected outputs and baselines are included.",
     ]
-
-
-def _alone_s(candidates: dict[str, Any]) -> float:
-    """Seconds in which no other process may use the GPU."""
-    phases = [candidate["phases_s"] for candidate in candidates.values()]
-    return sum(times.get("timed alone", 0.0) + times.get("replay alone", 0.0) for times in phases)
 
 
 def _fidelity(groups: list[Pair], both: list[Pair], runs: Runs) -> list[str]:

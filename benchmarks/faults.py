@@ -131,7 +131,8 @@ def _command(pid: int) -> str:
 def state_of(run: dict[str, Any]) -> str:
     """State and message of a flow run, as the UI shows them."""
     message = re.sub(r"/\S*/runs/", "runs/", (run["state"] or {}).get("message") or "")
-    return f"{run['state_name']}" + (f": {message[:70]}" if message else "")
+    first = re.split("[.;]", message.removeprefix("Flow run encountered an exception: "))[0]
+    return f"{run['state_name']}" + (f": {first[:50]}" if first else "")
 
 
 # Faults. Each hits the trial and gives what was seen, when the work went on, and how.

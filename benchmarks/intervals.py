@@ -10,11 +10,12 @@ problem in ten around (`rare`). With several seeds, each shifts all its problems
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from machine import describe_machine
 
 from kernel_core.evaluation.statistics import (
@@ -38,21 +39,31 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
     number = arguments.repetitions
-    columns = ("problems", "samples", "truth")
     figures = ("held", "mean width")
+    by_size = ("problems", "samples", "truth")
     tables = (
-        ("Shares", (*columns, *figures), list(_shares(number))),
+        ("Shares", by_size, figures, ("problems",), _shares(number)),
         (
             "Paired differences",
-            (*columns, *figures, "p below 5 %", "percentile bootstrap held"),
-            list(_differences(number)),
+            by_size,
+            (*figures, "p below 5 %", "percentile bootstrap held"),
+            ("problems", "truth"),
+            _differences(number),
         ),
         (
             "Paired differences over seeds",
-            ("seeds", *columns[:1], "spread of seeds", *figures, "over problems alone held"),
-            list(_seeds(number)),
+            ("seeds", "problems", "spread of seeds"),
+            (*figures, "over problems alone held"),
+            ("seeds", "spread of seeds"),
+            _seeds(number),
         ),
-        ("Ratios of geometric means", (*columns, *figures, "p below 5 %"), list(_ratios(number))),
+        (
+            "Ratios of geometric means",
+            by_size,
+            (*figures, "p below 5 %"),
+            ("problems", "truth"),
+            _ratios(number),
+        ),
     )
     lines = [
         "# Intervals",
@@ -61,33 +72,30 @@ def main() -> None:
         "",
         f"    python benchmarks/intervals.py --repetitions {number} --write",
         "",
-        f"Machine: {describe_machine()}. One run.",
-    ]
-    for name, names, rows in tables:
-        lines += ["", f"## {name}, {number:,} repetitions", "", f"| {' | '.join(names)} |"]
-        lines += ["|" + "---|" * len(names), *(f"| {' | '.join(row)} |" for row in rows)]
-        lines += ["", f"Lowest held: {_lowest(names, rows)}."]
-    lines += [
+        f"Machine: {describe_machine()}. One run, {number:,} repetitions of each kind.",
         "",
         "`held` is the share of intervals with the truth in them. Where nothing differs there is no "
         "interval, and the estimate alone counts. Widths are in points of a share, for ratios a factor.",
     ]
+    for name, kinds, values, shown, rows in tables:
+        table = pd.DataFrame(rows, columns=[*kinds, *values])
+        hidden = ", ".join(
+            f"{kind} {' and '.join(table[kind].unique())}" for kind in kinds if kind not in shown
+        )
+        lines += ["", f"## {name}", "", f"Least and most over {hidden}:", ""]
+        lines += [f"| {' | '.join((*shown, *values))} |", "|" + "---|" * (len(shown) + len(values))]
+        for key, group in table.groupby(list(shown), sort=False):
+            lines.append(f"| {' | '.join((*key, *(_range(group[value]) for value in values)))} |")
     page = "\n".join(lines) + "\n"
     print(page)
     if arguments.write:
         PAGE.write_text(page)
 
 
-def _lowest(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The lowest share held, for six problems and for more."""
-    problems, held = names.index("problems"), names.index("held")
-    shares = []
-    for few, words in ((True, "with 6 problems"), (False, "with 24 or 100")):
-        part = [row for row in rows if (row[problems] == "6") == few]
-        if part:
-            lowest = min(part, key=lambda row: float(row[held].rstrip("%")))
-            shares.append(f"{lowest[held]} {words} ({', '.join(lowest[:3])})")
-    return "; ".join(shares)
+def _range(values: pd.Series[str]) -> str:
+    """The least and the most of some printed figures, or the figure that all have."""
+    ordered = sorted(set(values), key=lambda value: float(value.rstrip("%")))
+    return " to ".join(dict.fromkeys((ordered[0], ordered[-1])))
 
 
 def _shares(repetitions: int) -> Iterable[list[str]]:

@@ -54,7 +54,8 @@ SHAPES = {"tiny": DecoderShape(64, 2, 4, 2, 128, 512, tied=True, head_dim=16), *
 """`tiny` is for trying this script on a CPU, where no memory is measured."""
 NEW = 64
 """Tokens that are sampled when measuring: the cache is as long as the prompt and these."""
-EXAMPLES = (("3B", StepWork(2)), ("14B", StepWork(2, RANK)))
+EXAMPLE = "14B"
+EXAMPLE_WORK = StepWork(2, RANK)
 
 
 def main() -> None:
@@ -76,20 +77,18 @@ def main() -> None:
 
 
 def _tables() -> str:
-    """The table of models and GPUs, and two examples by phase."""
+    """The table of models and GPUs, and an example by phase."""
     lines = [f"| model | trains | {' | '.join(f'{n} GPU' + 's' * (n > 1) for n in NUM_GPUS)} |"]
     lines.append("|---|---|" + "---|" * len(NUM_GPUS))
     for name, shape in QWEN.items():
         for trains, rank in (("all weights", None), (f"LoRA, rank {RANK}", RANK)):
             cells = [_cell(shape, StepWork(learners, rank)) for learners in NUM_GPUS]
             lines.append(f"| {name} | {trains} | {' | '.join(cells)} |")
-    for name, work in EXAMPLES:
-        trains = "all weights" if work.lora_rank is None else f"LoRA, rank {work.lora_rank}"
-        lines += ["", f"{name}, {trains}, {work.learners} GPUs, GiB by phase:", ""]
-        lines += ["| phase | parts | together |", "|---|---|---|"]
-        for phase, parts in by_phase(QWEN[name], work).items():
-            summary = ", ".join(f"{part} {value / GIB:.1f}" for part, value in parts.items() if value)
-            lines.append(f"| {phase} | {summary} | {sum(parts.values()) / GIB:.1f} |")
+    lines += ["", f"{EXAMPLE}, LoRA, rank {RANK}, {EXAMPLE_WORK.learners} GPUs, GiB by phase:", ""]
+    lines += ["| phase | parts | together |", "|---|---|---|"]
+    for phase, parts in by_phase(QWEN[EXAMPLE], EXAMPLE_WORK).items():
+        summary = ", ".join(f"{part} {value / GIB:.1f}" for part, value in parts.items() if value)
+        lines.append(f"| {phase} | {summary} | {sum(parts.values()) / GIB:.1f} |")
     return "\n".join(lines) + "\n"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from kernel_core.problems.graded import Generated, GradedKernel
 from kernel_core.problems.modules.generate import generate_modules
 from kernel_core.problems.modules.groups import GROUPS
 from kernel_core.problems.renaming import with_drawn_names
-from kernel_core.problems.slips import draw_slip
 from kernel_core.records import Exemplar, Problem
 
 
@@ -109,25 +107,6 @@ def _fastest(exemplars: Iterable[Exemplar]) -> Iterator[Exemplar]:
     for exemplar in exemplars:
         if exemplar.grade in chosen.get(exemplar.family, NAMED_GRADES):
             yield exemplar.model_copy(update={"grade": "tuned"})
-
-
-def slips_of(exemplars: Iterable[Exemplar], rng: random.Random) -> Iterator[Exemplar]:
-    """Each right kernel with a drawn slip, as context of second turns; the id begins with the right one's."""
-    for exemplar in exemplars:
-        slip = draw_slip(exemplar.kernel_code, rng) if exemplar.claimed_correct else None
-        if slip is None:
-            continue
-        name, text = slip
-        yield exemplar.model_copy(
-            update={
-                "id": f"{exemplar.id}/{name}",
-                "row_key": f"{exemplar.row_key}/{name}",
-                "grade": f"mistake:{name}",
-                "kernel_code": text,
-                "claimed_correct": False,
-                "kernel_hash": kernel_hash(text, "triton"),
-            }
-        )
 
 
 def exemplars_of(made: Generated, source: Source) -> Iterator[Exemplar]:

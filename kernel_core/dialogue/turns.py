@@ -10,11 +10,9 @@ from kernel_core.records import Candidate, Evaluation, NoCandidate, Record
 
 
 class Completion(Record):
-    """Answer of the policy. Text travels; token arrays stay in the store under these references."""
+    """Answer of the policy, without its token arrays."""
 
     text: str
-    token_ids_ref: str | None = None
-    logprobs_ref: str | None = None
     num_tokens: int = 0
     finish_reason: Literal["stop", "length", "error"]
     policy_version: str

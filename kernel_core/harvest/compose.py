@@ -51,7 +51,7 @@ def parts_of(harvested: Sequence[tuple[HarvestCandidate, Traced]]) -> list[Link]
     for candidate, trace in harvested:
         if not trace.keeps_shape or trace.takes_first or not trace.inputs[0].startswith("torch.randn("):
             continue
-        is_plain = candidate.body.is_function and kind_of(candidate.qualified_name, "") in _LINK_KINDS
+        is_plain = candidate.body.is_function and kind_of(candidate.qualified_name) in _LINK_KINDS
         if candidate.extract.num_lines > _MOST_LINES or not (is_plain or not candidate.body.is_function):
             continue
         channels = [value.name for value in candidate.body.values if value.is_channel]
@@ -77,7 +77,7 @@ def chains(parts: Sequence[Link], count: int, seed: str) -> Iterator[Composition
             continue
         links = (first, *rng.sample([part for part in fitting if part is not first], length - 1))
         names = frozenset(part.candidate.qualified_name for part in links)
-        kinds = {kind_of(name, first.candidate.package.name) for name in names}
+        kinds = {kind_of(name) for name in names}
         if (
             len(names) < length
             or names in seen

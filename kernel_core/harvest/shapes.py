@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 _IMAGES = re.compile(r"ima?ge?s?|img\d?|input_image|im\d?|rgb\w*|hsv|lab|yuv|luv|xyz|hls|ycbcr|image_\w+")
 _INTEGERS = re.compile(r"input_ids|\w*_ids|index|indices|idx|labels?|tokens?|targets?|positions?|token_\w+")
 _LABELS = re.compile(r"labels?|targets?|gt|y|target_\w+")
-_SCALAR = re.compile(r"\w*(scale|eps|alpha|beta|gamma|temperature|factor|sigma|weight|tau|margin)")
 _MOST_INPUTS = 4
 _TOKENS = re.compile(r"hidden_states?|\w*tokens?|\w*states?|inputs_embeds|query|key|value|q|k|v")
 

@@ -77,7 +77,7 @@ def traced(candidate: HarvestCandidate, request: Mapping[str, Any], answer: Mapp
     )
 
 
-def kind_of(qualified_name: str, package: str) -> str:
+def kind_of(qualified_name: str) -> str:
     """Return a word for the computation, from the definition's name, then from its module's."""
     own = qualified_name.rpartition(".")[2]
     for text in (re.sub(r"(?<=[a-z])(?=[A-Z])", "_", own).lower(), own.lower(), qualified_name.lower()):
@@ -103,7 +103,7 @@ def problems_of(
 ) -> Iterator[tuple[Harvested, Problem, str]]:
     """Row, problem and file text, one for each of the large sizes."""
     own = "_".join(name.rpartition(".")[2] for name in names)
-    kind = "composition" if form == "composition" else kind_of(names[0], package.name)
+    kind = "composition" if form == "composition" else kind_of(names[0])
     source = body.takes_first if trace.takes_first else body.source
     for large in trace.large:
         tail = tail_of(large, trace.inputs, trace.init)

@@ -65,24 +65,6 @@ class CheckpointDraft:
     shards: Callable[[], Files] | None
 
 
-def save(
-    store: Store,
-    step: int,
-    policy: Trainable,
-    optimiser: torch.optim.Optimizer | None,
-    state: dict[str, Any],
-    keep: int,
-    score: Sequence[float] | None = None,
-) -> str:
-    """Write the checkpoint of a step, list it, and remove those beyond the newest `keep`, but not the best.
-
-    Without an `optimiser` the policy keeps its own (a remote one). `state` is what else the trainer needs,
-    JSON-able; `score`, where this step was measured, is compared with
-    the best one's, number after number. Gives the folder's name under `store`.
-    """
-    return finish(store, draft(store, step, policy, optimiser, state, keep, score))
-
-
 def draft(
     store: Store,
     step: int,
@@ -97,7 +79,9 @@ def draft(
 ) -> CheckpointDraft:
     """Collect the content of a checkpoint now; `copied` tensors do not change while training goes on.
 
-    `shards` waits for the files of several learners and gives them; `optimiser` is None then.
+    Without an `optimiser` the policy keeps its own, or `shards` waits for the files of several learners and
+    gives them. `state` is what else the trainer needs, JSON-able. `score`, where this step was measured, is
+    compared with the best one's, number after number. All but the newest `keep` and the best are removed.
     """
     folder = store.child(folder_of(step))
     _remove(folder)

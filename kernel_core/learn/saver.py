@@ -36,8 +36,10 @@ class Saver:
         score: Sequence[float] | None = None,
         shards: Callable[[], checkpoint.Files] | None = None,
     ) -> str:
-        """Save as `checkpoint.save` does, after the checkpoint before; one in the background may be
-        incomplete."""
+        """Write what `checkpoint.draft` collects, after the checkpoint before, and give its folder's name.
+
+        In the background it may be incomplete on return.
+        """
         self.wait()
         copied = self._thread is not None
         taken = checkpoint.draft(

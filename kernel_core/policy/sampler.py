@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -100,19 +101,16 @@ def _server_sampler(config: TrainConfig, policy: TorchPolicy, store: Store) -> S
     return ServerSampler(policy, config.sampler, store.child("adapters"), server, weights)
 
 
-class InlineSampler:
-    """Sampler on the training weights, in bfloat16 on CUDA where the policy computes so."""
+class _LocalSampler:
+    """Sampler on a policy of this process."""
 
     def __init__(self, policy: TorchPolicy) -> None:
         self._policy = policy
 
     @property
     def version(self) -> str:
-        """Return the policy's version."""
+        """Return the version of the weights published last."""
         return self._policy.version
-
-    def publish(self, policy: TorchPolicy) -> None:
-        """Do nothing: the weights are the policy's own."""
 
     def sample(
         self,
@@ -142,7 +140,17 @@ class InlineSampler:
         return self._policy.count_tokens(text)
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: the policy goes with the object."""
+
+    def _arithmetic(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+
+class InlineSampler(_LocalSampler):
+    """Sampler on the training weights, in bfloat16 on CUDA where the policy computes so."""
+
+    def publish(self, policy: TorchPolicy) -> None:
+        """Do nothing: the weights are the policy's own."""
 
     def _arithmetic(self) -> torch.autocast:
         is_enabled = self._policy.config.dtype == "bfloat16" and self._policy.device.type == "cuda"
@@ -150,7 +158,7 @@ class InlineSampler:
         return torch.autocast("cuda", torch.bfloat16, enabled=is_enabled, cache_enabled=False)
 
 
-class CopySampler:
+class CopySampler(_LocalSampler):
     """Sampler on a copy of the training weights, in the type that the policy computes in.
 
     Frozen weights on the same device are shared.
@@ -169,14 +177,9 @@ class CopySampler:
         weights: dict[int, Any] = {id(p): copied(p) for p in policy.model.parameters()}
         model = copy.deepcopy(policy.model, weights).requires_grad_(False).eval().to(place)
         self._trained = [p.requires_grad for p in policy.model.parameters()]
-        self._policy = TorchPolicy(
-            model, policy.tokenizer, policy.config, version=policy.version, base=policy.base
+        super().__init__(
+            TorchPolicy(model, policy.tokenizer, policy.config, version=policy.version, base=policy.base)
         )
-
-    @property
-    def version(self) -> str:
-        """Return the version of the weights published last."""
-        return self._policy.version
 
     @torch.no_grad()
     def publish(self, policy: TorchPolicy) -> None:
@@ -187,29 +190,3 @@ class CopySampler:
         )
         torch._foreach_copy_(list(mine), list(theirs))
         self._policy.set_version(policy.version)
-
-    def sample(
-        self,
-        prompts: Sequence[Messages],
-        *,
-        temperature: float,
-        max_new_tokens: int,
-        seed: int | Sequence[int],
-    ) -> list[Sample]:
-        """See `TorchPolicy.sample`."""
-        return self._policy.sample(prompts, temperature=temperature, max_new_tokens=max_new_tokens, seed=seed)
-
-    def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Logprobs:
-        """See `TorchPolicy.logprobs`."""
-        return self._policy.logprobs(prompt_ids, token_ids, temperature)
-
-    def release(self) -> None:
-        """See `TorchPolicy.release`."""
-        self._policy.release()
-
-    def count_tokens(self, text: str) -> int:
-        """Tokens of a text."""
-        return self._policy.count_tokens(text)
-
-    def close(self) -> None:
-        """Do nothing: the copy goes with the object."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -112,9 +112,3 @@ def _digest(model: Qwen3ForCausalLM) -> str:
     for parameter in model.parameters():
         digest.update(parameter.detach().float().cpu().numpy().tobytes())
     return digest.hexdigest()
-
-
-def characters_per_token(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> float:
-    """Return the mean number of characters per token, a measure of the tokenizer's fit."""
-    tokens = sum(len(ids) for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"])
-    return sum(map(len, texts)) / max(1, tokens)

@@ -98,11 +98,6 @@ class TorchPolicy(ChatTokens):
         """Return the device of the weights."""
         return next(self.model.parameters()).device
 
-    @property
-    def num_parameters(self) -> int:
-        """Return the number of weights, tied ones counted once."""
-        return sum(parameter.numel() for parameter in self.model.parameters())
-
     def sample(
         self,
         prompts: Sequence[Messages],

@@ -17,8 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kernel_core.corpus.normalise import Fingerprint, NotPython, fingerprint
+from kernel_core.corpus.normalise import Fingerprint
 from kernel_core.corpus.operators import POINTWISE, operator_name
+from kernel_core.retrieval.reasons import module_fingerprint
 
 GROUPS = ("pattern", "operators", "names", "characters")
 
@@ -41,7 +42,7 @@ Bag = tuple[Hashes, Counts]
 
 def bags_of(text: str) -> tuple[Bag, Bag, Bag, Bag]:
     """Return the features of a module's source or of a query in words, one bag per group of `GROUPS`."""
-    parsed = _fingerprint(text)
+    parsed = module_fingerprint(text)
     if parsed is None:
         words = [word.lower() for word in re.findall(r"\w+", text)]
         operators = [operator_name(run) for run in _runs(words, _MAX_RUN, "")]
@@ -54,16 +55,6 @@ def bags_of(text: str) -> tuple[Bag, Bag, Bag, Bag]:
     characters = (flat[at : at + _CHARACTERS] for at in range(max(1, len(flat) - _CHARACTERS + 1)))
     bags = (pattern, operators, (word for word in names if word not in _BOILERPLATE), characters)
     return _bag(bags[0]), _bag(bags[1]), _bag(bags[2]), _bag(bags[3])
-
-
-def _fingerprint(text: str) -> Fingerprint | None:
-    """Fingerprint of a module's source; None for words."""
-    if "def " not in text:
-        return None
-    try:
-        return fingerprint(text)
-    except NotPython:
-        return None
 
 
 def _pattern(parsed: Fingerprint) -> Iterator[str]:

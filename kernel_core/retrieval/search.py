@@ -197,23 +197,6 @@ class IndexRetriever:
         return Neighbour(exemplar=exemplar, score=candidate.score, why="; ".join(reasons))
 
 
-def neighbour_rows(neighbours: Sequence[Neighbour]) -> list[dict[str, str | float]]:
-    """Return one table row per neighbour, for `dojo search`."""
-    return [
-        {
-            "score": round(neighbour.score, 3),
-            "exemplar": neighbour.exemplar.id,
-            "why": neighbour.why,
-            "family": neighbour.exemplar.family,
-            "grade": neighbour.exemplar.grade,
-            "language": neighbour.exemplar.language,
-            "licence": neighbour.exemplar.licence,
-            "attribution": neighbour.exemplar.attribution,
-        }
-        for neighbour in neighbours
-    ]
-
-
 def _priors(exemplars: pa.Table) -> npt.NDArray[np.float32]:
     measured, predicted = exemplars["verified_speedup"], exemplars["predicted_speedup"]
     return np.asarray(

@@ -13,7 +13,6 @@ import argparse
 import ast
 import hashlib
 import json
-import random
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -77,17 +76,12 @@ def all_draws() -> Entries:
 
 
 def _grades(drawn: Iterable[object]) -> str:
-    """One digest for the problems, for the kernels of each grade and for slips in the right ones."""
-    from kernel_core.problems.slips import draw_slip
-
+    """One digest for the problems, and for the kernels of each grade."""
     texts: dict[str, list[str]] = {}
     for made in drawn:
         texts.setdefault("problem", []).append(made.problem.model_dump_json())
         for kernel in made.kernels:
             texts.setdefault(kernel.grade, []).append(kernel.model_dump_json())
-            if kernel.grade != "mistake":
-                slip = draw_slip(kernel.source, random.Random(made.problem.sha256))
-                texts.setdefault("slip", []).append(repr(slip))
     return " ".join(f"{grade}={digest(parts)}" for grade, parts in texts.items())
 
 

@@ -48,7 +48,9 @@ def save_steps(store, count, keep=3):
     for step in range(1, count + 1):
         train_a_little(policy, optimiser)
         policy.set_version(f"v{step}")
-        checkpoint.save(store, step, policy, optimiser, {"step": step, "notes": [1.5, "x"]}, keep)
+        Saver(store, background=False).save(
+            step, policy, optimiser, {"step": step, "notes": [1.5, "x"]}, keep
+        )
     return policy, optimiser
 
 
@@ -97,28 +99,28 @@ def test_the_best_is_never_removed_and_ties_go_to_the_older(store):
     scores = {1: (0.2, 0.1), 2: (0.5, 0.0), 3: None, 4: (0.5, 0.0), 5: (0.4, 0.9)}
     for step, score in scores.items():
         policy.set_version(f"v{step}")
-        checkpoint.save(store, step, policy, optimiser, {}, keep=1, score=score)
+        Saver(store, background=False).save(step, policy, optimiser, {}, keep=1, score=score)
     assert store.read_json(checkpoint.BEST)["step"] == 2
     assert store.names("checkpoints") == ["best.json", "latest.json", "step-000002", "step-000005"]
-    checkpoint.save(store, 6, policy, optimiser, {}, keep=1, score=(0.5, 0.1))
+    Saver(store, background=False).save(6, policy, optimiser, {}, keep=1, score=(0.5, 0.1))
     assert store.read_json(checkpoint.BEST)["policy_version"] == "v5"
     assert store.names("checkpoints") == ["best.json", "latest.json", "step-000006"]
 
 
 def test_a_best_that_is_gone_or_of_the_future_is_forgotten(store):
     policy, optimiser = fresh()
-    checkpoint.save(store, 5, policy, optimiser, {}, keep=3, score=(0.9,))
-    checkpoint.save(store, 2, policy, optimiser, {}, keep=3, score=(0.1,))
+    Saver(store, background=False).save(5, policy, optimiser, {}, keep=3, score=(0.9,))
+    Saver(store, background=False).save(2, policy, optimiser, {}, keep=3, score=(0.1,))
     assert store.read_json(checkpoint.BEST)["step"] == 2
 
 
 def test_what_is_saved_in_the_background_is_of_the_moment_it_was_asked_for(tmp_path):
     policy, optimiser = fresh()
     at_once, later = Store(tmp_path / "at_once"), Store(tmp_path / "later")
-    saver = Saver(later, background=True)
+    saver, saver_at_once = Saver(later, background=True), Saver(at_once, background=False)
     for step in (1, 2, 3):
         train_a_little(policy, optimiser)
-        checkpoint.save(at_once, step, policy, optimiser, {"step": step}, keep=2, score=(step == 1,))
+        saver_at_once.save(step, policy, optimiser, {"step": step}, keep=2, score=(step == 1,))
         saver.save(step, policy, optimiser, {"step": step}, keep=2, score=(step == 1,))
         train_a_little(policy, optimiser)
     saver.close()

@@ -1,4 +1,4 @@
-"""Problems, graded kernels and slips of a seed are those that `tests/golden/draws.json` records."""
+"""Problems and graded kernels of a seed are those that `tests/golden/draws.json` records."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from kernel_core.problems.source import parse_problem, resize
 from kernel_core.records import Problem, Verdict
 from kernel_core.retrieval.index import build_index
 from kernel_core.retrieval.protocol import Neighbour, Retriever
-from kernel_core.retrieval.search import neighbour_rows, open_retriever
+from kernel_core.retrieval.search import open_retriever
 from kernel_core.store import Store
 
 NO_INPUTS = """
@@ -123,9 +123,9 @@ def test_asking_for_more_than_there_is_gives_all_there_is(retriever: Retriever, 
     assert len(retriever.search("relu", 10_000)) == len(references)
 
 
-def test_neighbours_make_table_rows_with_licence(retriever: Retriever) -> None:
-    row = neighbour_rows(retriever.search("softmax", 1))[0]
-    assert row["licence"] == "Apache-2.0" and row["language"] == "triton" and row["family"] == "softmax"
+def test_a_neighbour_has_its_licence(retriever: Retriever) -> None:
+    exemplar = retriever.search("softmax", 1)[0].exemplar
+    assert exemplar.licence == "Apache-2.0" and exemplar.language == "triton" and exemplar.family == "softmax"
 
 
 def test_filters_hold_before_the_search_and_nothing_left_is_refused(index_folder: Path) -> None:

@@ -41,13 +41,16 @@ OF_OTHERS = ("train", "evaluate")
 """Groups of a comparison that are other stages' settings."""
 HEAD = """# Settings
 
-Every setting as `key=value` on the command line, with its default: lists as `[a, b]`, no value as `null`.
+Every setting as it is written on the command line, with its default; `null` is no value.
+A description begins with the values, or with the type where the default does not show it.
 `dojo pipeline` takes those of its stages under `ingest.`, `index.`, `train.`, `evaluate.` and `best_of_n.`;
 `dojo compare` those under `train.` and `evaluate.`.
 Presets, files, the environment and the command line: [cli.md](cli.md). Defaults that depend on the model:
 [learning.md](learning.md). `python tests/runs/test_settings_page.py` writes this page.
 """
-TABLE = "| setting | type | default | description |\n|---|---|---|---|\n"
+TABLE = "| setting and default | description |\n|---|---|\n"
+SHOWN_BY_DEFAULT = ("int", "float", "bool", "str", "mapping", "list[int]", "list[float]", "list[str]")
+"""Types that a default other than `null` shows."""
 
 
 def page():
@@ -81,8 +84,10 @@ def _stage(config_class):
 def _rows(settings):
     lines = []
     for row in settings:
-        kind, meaning = (text.replace("|", "\\|") for text in (row.kind, row.meaning))
-        lines.append(f"| `{row.key}` | {kind} | {row.default} | {meaning} |\n")
+        shown = row.kind in SHOWN_BY_DEFAULT and row.default != "null"
+        meaning = (row.meaning if shown else f"{row.kind}: {row.meaning}").replace("|", "\\|")
+        setting = f"`{row.key}=` {row.default}" if "`" in row.default else f"`{row.key}={row.default}`"
+        lines.append(f"| {setting} | {meaning} |\n")
     return "".join(lines)
 
 
@@ -102,7 +107,7 @@ def test_every_setting_of_a_pipeline_is_on_the_page():
     groups = ("ingest.", "index.", "train.", "evaluate.", "best_of_n.")
     for row in settings_of(PipelineConfig):
         if row.key.startswith(groups):
-            assert f"`{row.key.partition('.')[2]}`" in PAGE.read_text()
+            assert f"`{row.key.partition('.')[2]}=" in PAGE.read_text()
 
 
 def test_every_setting_has_a_type_and_a_description():

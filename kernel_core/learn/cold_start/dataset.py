@@ -3,8 +3,7 @@
 A first turn asks for a kernel and answers with one of the corpus: good ones, but by `mistake_share`,
 `naive_share` and `lazy_share` also faulty, slow and lazy ones, as a realistic corpus has them. A second turn
 (`repair_share` of all) shows a faulty or slow kernel with the judge's real feedback. Its answer is a good
-kernel, or by `mistake_share` a faulty one again. A slip is mended in the kernel that it was made in: that
-kernel's id begins the slip's. Only the last answer of a conversation is learned; the rest
+kernel, or by `mistake_share` a faulty one again. Only the last answer of a conversation is learned; the rest
 is prompt.
 
 Shares are exact, and every reference is used about equally often.
@@ -202,11 +201,6 @@ def _drafts(references: Sequence[_ReferenceExemplars], config: ColdStartConfig) 
             continue
         for reference, earlier in _cycled(choices, count, rng):
             answer = rng.choice(reference.of(answers))
-            if earlier is not None and answers == "good":
-                answer = next(
-                    (exemplar for exemplar in reference.good if earlier.id.startswith(f"{exemplar.id}/")),
-                    answer,
-                )
             drafts.append(_ConversationDraft(kind, reference.problem, answer, earlier))
     rng.shuffle(drafts)
     return drafts
@@ -250,7 +244,7 @@ def _judged(
 def _without_right_ones(
     drafts: Sequence[_ConversationDraft], evaluations: Mapping[tuple[str, str], Evaluation]
 ) -> list[_ConversationDraft]:
-    """Replace each repair of a correct earlier kernel, such as a slip in an unused branch, by another repair;
+    """Replace each repair of a correct earlier kernel, such as one with an unused fault, by another repair;
     shares stay exact as long as one repair is left. Leave out drafts whose earlier kernel was not judged."""
     drafts = [
         draft

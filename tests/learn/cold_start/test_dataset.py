@@ -1,13 +1,11 @@
 """Conversations of the cold start: the form of a rollout, exact shares, and the judge's real words."""
 
-import random
 from collections import Counter
 
 import pytest
 
 from kernel_core.config import ColdStartConfig, PolicyConfig, RolloutConfig
 from kernel_core.config.model_kind import learning_settings
-from kernel_core.corpus.generator_source import slips_of
 from kernel_core.corpus.normalise import reference_hash
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt
@@ -67,22 +65,6 @@ def test_every_second_turn_repairs_a_fault_where_no_slow_kernel_is_given(exempla
     assert Counter(c.kind for c in found) == {"first": 28, "repair": 12}
     right = {one.kernel_code.strip() for one in exemplars if one.claimed_correct}
     assert {parse_completion(c.answer, "stop").source.strip() for c in found} <= right
-
-
-def test_a_slip_is_mended_in_the_kernel_that_it_was_made_in(exemplars, gym):
-    good = [one for one in exemplars if one.grade in ("fused", "tuned")]
-    slips = list(slips_of(good, random.Random(0)))
-    origin = {
-        slip.kernel_code.strip(): one.kernel_code.strip() for slip, one in zip(slips, good, strict=True)
-    }
-    config = CONFIG.model_copy(update={"mistake_share": 0.0, "naive_share": 0.0})
-    second = [c for c in build_conversations([*good, *slips], gym, config) if c.kind == "repair"]
-    assert len(second) == 12
-    texts = [(c.messages[-2]["content"], parse_completion(c.answer, "stop").source.strip()) for c in second]
-    shown = [(text, answer) for text, answer in texts if text != "(no kernel)"]  # as after a syntax error
-    assert len(shown) > 4
-    for text, answer in shown:
-        assert answer == origin[text.removeprefix("<KERNEL>\n").removesuffix("\n</KERNEL>")]
 
 
 @pytest.mark.exhaustive

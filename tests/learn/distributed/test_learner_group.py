@@ -16,6 +16,7 @@ from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.distributed.data_parallel import Share
 from kernel_core.learn.distributed.learner_group import LearnerGroup
 from kernel_core.learn.learner import Learner
+from kernel_core.learn.saver import Saver
 from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import silent
@@ -137,7 +138,7 @@ def undisturbed(tmp_path_factory):
     steps = [rows_for(policy, step) for step in (1, 2, 3)]
     for step, rows in enumerate(steps[:2], 1):
         learner.update(rows, step, silent)
-    checkpoint.save(store, 2, policy, learner.optimiser, {}, keep=1)
+    Saver(store, background=False).save(2, policy, learner.optimiser, {}, keep=1)
     second = weights_of(policy).clone()
     learner.update(steps[2], 3, silent)
     return store.child(checkpoint.folder_of(2)), steps, second, weights_of(policy)
