@@ -32,13 +32,12 @@ def evaluate(
     with running(run, root) as here:
         reads = folders_read(here, config.policy, config.checkpoint, config.answers)
         groups = config.by_folder(name)
-        beside = {folder: asked for folder, asked in groups.items() if not here.store.child(folder).sealed()}
+        unsealed, scored = {folder for folder in groups if not here.store.child(folder).sealed()}, set[str]()
         for folder, asked in groups.items():
             left_out = {"checkpoint": True, "groups": True, "policy": ORIGIN, "placement": True}
             settings, files = asked.model_dump(exclude=left_out), files_read(config.answers)
             with making(here, folder, settings, reads, files, folder=folder) as work:
-                if not work.done:
-                    beside.pop(folder, None)
-                    score_policy(asked, here, work.store, beside)
-                    beside = {}
+                if not work.done and folder not in scored:
+                    scored = unsealed | {folder}  # with the first group, so that the policy is opened once
+                    score_policy({name: groups[name] for name in groups if name in scored}, here)
             report_scorecard(here, folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import TypeVar
 
 from kernel_core.config import BestOfNConfig, EvaluateConfig
@@ -23,36 +22,41 @@ Settings = TypeVar("Settings", EvaluateConfig, BestOfNConfig)
 
 
 @retried_task("score policy", "evaluate")
-def score_policy(
-    config: EvaluateConfig,
-    run: Run,
-    store: Store,
-    beside: Mapping[str, EvaluateConfig] = MappingProxyType({}),
-) -> None:
-    """Evaluate a policy on held-out problems, or judge kept answers again; seal the scorecard.
+def score_policy(groups: Mapping[str, EvaluateConfig], run: Run) -> None:
+    """Evaluate a policy on groups of held-out problems, or judge kept answers again; seal the scorecards.
 
-    `beside` are further groups by folder, whose answers are written and judged in the same batches. Their
-    scorecards are made by calls of their own.
+    `groups` has the evaluation of each group by its folder under the run; they differ in their problems
+    alone. The policy and the judge are opened once. Answers of several groups are written and judged in
+    common batches.
     """
     from kernel_core.evaluation.scorecard import answer_groups, evaluate, evaluate_answers
 
-    if config.answers is None:
-        with _tools_for("evaluate", config, run, *beside.values()) as ((config, *others), tools, progress):
-            if beside:
-                stores = [store, *(run.store.child(name) for name in beside)]
-                together = list(zip((config, *others), stores, strict=True))
+    first, stores = next(iter(groups.values())), [run.store.child(folder) for folder in groups]
+    if first.answers is None:
+        with _tools_for("evaluate", run, *groups.values()) as (asked, tools, progress):
+            together = list(zip(asked, stores, strict=True))
+            if len(together) > 1:
                 answer_groups(together, tools.policy, tools.gym, tools.retriever, progress, tools.memory)
-            evaluate(
-                config, tools.policy, tools.gym, tools.retriever, store, progress, tools.memory, each_batch
-            )
+            for config, store in together:
+                evaluate(
+                    config,
+                    tools.policy,
+                    tools.gym,
+                    tools.retriever,
+                    store,
+                    progress,
+                    tools.memory,
+                    each_batch,
+                )
         return
-    config, memory = on_this_host(config), Store(run.root).child(JUDGED)
+    first, memory = on_this_host(first), Store(run.root).child(JUDGED)
     with (
-        gpu_slot(config.gym.device, places=config.placement),
-        judging(config.gym, run, config.placement.judge) as gym,
+        gpu_slot(first.gym.device, places=first.placement),
+        judging(first.gym, run, first.placement.judge) as gym,
         StageProgress(run.name, "evaluate") as progress,
     ):
-        evaluate_answers(config, gym, store, progress, memory, each_batch)
+        for config, store in zip(map(on_this_host, groups.values()), stores, strict=True):
+            evaluate_answers(config, gym, store, progress, memory, each_batch)
 
 
 @retried_task("select winners", "best-of-n")
@@ -60,19 +64,20 @@ def select_winners(config: BestOfNConfig, run: Run, store: Store) -> None:
     """Seal the best verified kernel of each problem."""
     from kernel_core.evaluation.best_of_n import best_of_n
 
-    with _tools_for("best-of-n", config, run) as ((config,), tools, progress):
+    with _tools_for("best-of-n", run, config) as ((config,), tools, progress):
         best_of_n(config, tools.policy, tools.gym, tools.retriever, store, progress, tools.memory, each_batch)
 
 
 @contextmanager
 def _tools_for(
-    stage: str, config: Settings, run: Run, *others: Settings
+    stage: str, run: Run, *configs: Settings
 ) -> Iterator[tuple[list[Settings], Tools, StageProgress]]:
     """Open the policy, judge and retriever that settings name; the settings come as they suit the weights."""
-    weights = choose_weights(run, config.policy, config.checkpoint)
-    suited = [on_this_host(suited_to(each, weights)) for each in (config, *others)]
+    first = configs[0]
+    weights = choose_weights(run, first.policy, first.checkpoint)
+    suited = [on_this_host(suited_to(config, weights)) for config in configs]
     with (
-        opened(suited[0], run, weights=weights, corpus=config.checkpoint) as tools,
+        opened(suited[0], run, weights=weights, corpus=first.checkpoint) as tools,
         StageProgress(run.name, stage) as progress,
     ):
         yield suited, tools, progress

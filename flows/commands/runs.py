@@ -101,6 +101,24 @@ def figures(file: str, /, *, against: str = "", own_share: float = 0.0) -> int:
 
 
 @runs.command
+def taught(*names: str, root: Root = "runs") -> int:
+    """Policies that runs taught by imitation: updates, held-back loss, sampled entropy and pass@k.
+
+    Args:
+        names: runs with a cold start or rounds of expert iteration, and evaluations of them
+    """
+    from kernel_core.report.taught import taught_rows
+
+    if not names:
+        raise ConfigError("give the name of at least one run; `dojo runs list` has them")
+    rows = taught_rows([find_run(root, name) for name in names])
+    if not rows:
+        raise NotFound(f"no policy was taught in {', '.join(names)}; `dojo cold-start run=NAME` teaches one")
+    Console(width=max(WIDTH, Console().width)).print(rows_table("", rows))
+    return 0
+
+
+@runs.command
 def judge(name: str, /, *settings: str, folder: str = "", root: Root = "runs") -> int:
     """Judge the kept answers of a run again, by today's judge; the first scorecard stays.
 

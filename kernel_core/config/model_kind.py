@@ -15,6 +15,7 @@ model `PRETRAINED` replaces those settings that were left out; what is set, in a
 | `cold_start.naive_share`         | 0.35    | 0.1                     | 0.1              |
 | `cold_start.lazy_share`          | 0       | 0                       | 0                |
 | `checkpoint_minutes` (both)      | none    | 10                      | 10               |
+| `mask_truncated`                 | false   | true                    | true             |
 
 A prompt of 4,608 tokens holds the longest references of KernelBench's first two levels (3,000), the full
 template and an earlier kernel. A shorter `policy.max_context` that was set makes both budgets smaller.
@@ -67,7 +68,8 @@ def learning_settings(policy: PolicyConfig) -> tuple[dict[str, Any], dict[str, A
     adapted = policy.lora_rank is not None
     every = {"checkpoint_minutes": MINUTES}
     shares = {"mistake_share": 0.0, "naive_share": 0.1, "lazy_share": 0.0}
-    return every | {"lr": 1e-5 if adapted else 1e-6}, every | shares | {"lr": 2e-4 if adapted else 2e-5}
+    learning = every | {"mask_truncated": True, "lr": 1e-5 if adapted else 1e-6}
+    return learning, every | shares | {"lr": 2e-4 if adapted else 2e-5}
 
 
 def completed(config: ConfigT, values: dict[str, Any]) -> ConfigT:

@@ -107,6 +107,11 @@ class TrainConfig(RolloutStageConfig):
     mask_regressions: bool = Field(
         False, description="Drop turns that lost an earlier success, as published; biased."
     )
+    mask_truncated: bool = Field(
+        False,
+        description="Drop truncated answers from loss and baseline (DAPO's overlong filtering); pretrained "
+        "models: true.",
+    )
     resample_rounds: int = Field(
         0, ge=0, description="Maximum redraws of problems for groups with equal rewards."
     )
@@ -243,5 +248,5 @@ class TrainConfig(RolloutStageConfig):
             f"cold_start.naive_share={cold_start.naive_share:g} "
             f"cold_start.lazy_share={cold_start.lazy_share:g} "
             f"checkpoint_minutes={self.checkpoint_minutes} "
-            f"mismatch.importance_cap={self.mismatch.importance_cap}"
+            f"mismatch.importance_cap={self.mismatch.importance_cap} mask_truncated={self.mask_truncated}"
         )

@@ -42,6 +42,7 @@ SCHEMA = pa.schema(
         ("text", pa.string()),
         ("finish_reason", pa.string()),
         ("num_tokens", pa.int64()),
+        ("logprob", pa.float64()),
         ("policy_version", pa.string()),
     ]
 )
@@ -67,6 +68,8 @@ class KeptAnswer(Record):
     finish_reason: Literal["stop", "length", "error"] = "stop"
     num_tokens: int = 0
     """0 where the policy does not count them."""
+    logprob: float | None = None
+    """Sum of the log-probabilities of its tokens when they were drawn, in nats; None where unknown."""
     policy_version: str
 
     @property

@@ -346,6 +346,7 @@ def _answer(
         text=sample.text,
         finish_reason=sample.finish_reason,
         num_tokens=sample.num_tokens,
+        logprob=None if sample.logprobs is None else round(float(sample.logprobs.sum()), 3),
         policy_version=sample.policy_version,
     )
 

@@ -16,7 +16,7 @@ from kernel_core.evaluation.statistics import (
     in_per_cent,
     mean_difference_of_seeds,
     pass_at_k,
-    share,
+    share_of_seeds,
 )
 from kernel_core.problems.modules.generate import RESERVED
 
@@ -120,22 +120,38 @@ def _mean(holds: Iterable[bool]) -> float:
 
 
 def figure_rows(arms: Mapping[str, Sequence[JudgedAnswer]], k: Sequence[int] = K) -> list[Row]:
-    """A row a group and arm: problems, answers, and each figure in per cent with its 95 % interval."""
+    """A row a group and arm: problems, answers, and each figure in per cent with its 95 % interval.
+
+    Several seeds of an arm have a further row, over the problems that all of them have.
+    """
     rows = []
     for group in _groups(arms):
+        seeds: dict[str, list[Mapping[str, Sequence[JudgedAnswer]]]] = defaultdict(list)
         for arm, answers in arms.items():
-            problems = _by_problem(answers, group)
-            if not problems:
-                continue
-            row: Row = {"group": group, "arm": arm, "problems": len(problems)}
-            row["answers"] = sum(map(len, problems.values()))
-            row["not judged"] = sum(not answer.judged for part in problems.values() for answer in part)
-            for name, metric in metrics(k, timed=_is_timed(problems)).items():
-                values = [value for part in problems.values() if (value := metric(part)) is not None]
-                enough = values and len(values) >= ENOUGH * len(problems)
-                row[name] = in_per_cent(share(values)) if enough else ""
-            rows.append(row)
+            if problems := _by_problem(answers, group):
+                rows.append({"group": group, "arm": arm, **_figures([problems], k)})
+                seeds[_name(arm)].append(problems)
+        rows += [
+            {"group": group, "arm": f"{name}, {len(its)} seeds", **_figures(its, k)}
+            for name, its in seeds.items()
+            if len(its) > 1 and set.intersection(*map(set, its))
+        ]
     return rows
+
+
+def _figures(seeds: Sequence[Mapping[str, Sequence[JudgedAnswer]]], k: Sequence[int]) -> Row:
+    """The figures of one row: `seeds` are the answers by problem of each seed."""
+    common = [problem for problem in seeds[0] if all(problem in answered for answered in seeds)]
+    answers = [answer for answered in seeds for problem in common for answer in answered[problem]]
+    row: Row = {"problems": len(common), "answers": len(answers)}
+    row["not judged"] = sum(not answer.judged for answer in answers)
+    timed = all(map(_is_timed, seeds))
+    for name, metric in metrics(k, timed=timed).items():
+        values = [[metric(answered[problem]) for answered in seeds] for problem in common]
+        known = [[value for value in line if value is not None] for line in values if None not in line]
+        enough = known and len(known) >= ENOUGH * len(common)
+        row[name] = in_per_cent(share_of_seeds(list(zip(*known, strict=True)))) if enough else ""
+    return row
 
 
 def difference_rows(

@@ -7,7 +7,8 @@ Samples of one problem resemble one another, so the unit of every interval is th
 - A difference, a geometric mean and a ratio of two have the standard error of their linear approximation over
   problems, and Student's quantile. This is the limit of the bootstrap; its percentiles cover too rarely below
   about 30 problems (docs/results/intervals.md).
-- A p-value swaps before and after of each problem (for a mean difference a sign-flip test).
+- A p-value swaps before and after of each problem (for a mean difference a sign-flip test). Over several
+  seeds it is Student's, from the standard error of the interval.
 
 Draws of the policy and its training are variances of their own. An interval over problems has the first in
 it, as far as the draws of different problems are independent; only several seeds show the second.
@@ -50,7 +51,7 @@ class Difference(Estimate):
     """A paired difference or ratio with a test of no change."""
 
     p_value: float
-    """Share of swaps of before and after, problem by problem, that give at least as large a change."""
+    """Chance of at least as large a change where there is none; how it is computed, each function says."""
 
     @property
     def clear(self) -> bool:
@@ -92,6 +93,20 @@ def share(shares_of_problems: Sequence[float]) -> Estimate:
     return Estimate(value=value, low=min(float(low), value), high=max(float(high), value))
 
 
+def share_of_seeds(shares: Sequence[Sequence[float]]) -> Estimate:
+    """The mean of shares, one sequence of the same problems for each seed.
+
+    Its interval holds the one over problems of the seeds' mean, and the one with the variance over seeds.
+    """
+    values = np.asarray(shares, dtype=np.float64)
+    over_problems = share(values.mean(axis=0).tolist())
+    low, high = _interval(over_problems.value, *_crossed(values))
+    if low is None or high is None or over_problems.low is None or over_problems.high is None:
+        return over_problems
+    low, high = max(0.0, min(low, over_problems.low)), min(1.0, max(high, over_problems.high))
+    return Estimate(value=over_problems.value, low=low, high=high)
+
+
 def mean_difference(before: Sequence[float], after: Sequence[float]) -> Difference:
     """The mean over problems of `after - before`, paired by position."""
     return mean_difference_of_seeds([before], [after])
@@ -104,15 +119,18 @@ def mean_difference_of_seeds(
 
     Problems and seeds are crossed: the variances of the means by problem and by seed are added, which counts
     the rest twice and so errs on the wide side (Cameron, Gelbach and Miller 2011 subtract it). Degrees of
-    freedom are Satterthwaite's. The p-value swaps problems, so it is about these seeds alone.
+    freedom are Satterthwaite's. The p-value is of the same error; that of one seed swaps problems.
     """
     olds, news = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
     differences = news - olds
-    value = float(differences.mean())
-    by_problem, by_seed = differences.mean(axis=0) - value, differences.mean(axis=1) - value
-    low, high = _interval(value, by_problem / by_problem.size, by_seed / by_seed.size)
-    sums = olds.mean(axis=0)[:, None], news.mean(axis=0)[:, None]
-    p_value = _swap_test(*sums, lambda old, new: new[..., 0] - old[..., 0])
+    value, clusterings = float(differences.mean()), _crossed(differences)
+    low, high = _interval(value, *clusterings)
+    error = _standard_error(*clusterings)
+    if len(differences) > 1 and error is not None:
+        p_value = student_p_value(value / error[0], error[1])
+    else:
+        sums = olds.mean(axis=0)[:, None], news.mean(axis=0)[:, None]
+        p_value = _swap_test(*sums, lambda old, new: new[..., 0] - old[..., 0])
     return Difference(value=value, low=low, high=high, p_value=p_value)
 
 
@@ -165,10 +183,37 @@ def student_quantile(degrees: int) -> float:
     return z + sum(term / degrees**power for power, term in enumerate(terms, start=1))
 
 
-def _interval(value: float, *clusterings: Floats) -> tuple[float | None, float | None]:
-    """`value` ± Student's quantile times the standard error; None without spread.
+def student_p_value(statistic: float, degrees: int) -> float:
+    """The chance that Student's t is at least as far from 0 (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    angle = math.atan(abs(statistic) / math.sqrt(degrees))
+    is_odd = degrees % 2
+    term, total = (math.cos(angle), 0.0) if is_odd else (1.0, 0.0)
+    for power in range(2 + is_odd, degrees + 1, 2):
+        total += term
+        term *= (power - 1) / power * math.cos(angle) ** 2
+    inside = 2 / math.pi * (angle + math.sin(angle) * total) if is_odd else math.sin(angle) * total
+    return min(1.0, max(0.0, 1.0 - inside))
 
-    Each clustering has one influence on `value` a cluster; a clustering of one cluster is left out.
+
+def _crossed(values: Floats) -> tuple[Floats, Floats]:
+    """Influences of the problems and of the seeds on the mean of `values`, `[seeds, problems]`."""
+    by_problem, by_seed = values.mean(axis=0) - values.mean(), values.mean(axis=1) - values.mean()
+    return by_problem / by_problem.size, by_seed / by_seed.size
+
+
+def _interval(value: float, *clusterings: Floats) -> tuple[float | None, float | None]:
+    """`value` ± Student's quantile times the standard error; None without spread."""
+    error = _standard_error(*clusterings)
+    if error is None:
+        return None, None
+    half = student_quantile(error[1]) * error[0]
+    return value - half, value + half
+
+
+def _standard_error(*clusterings: Floats) -> tuple[float, int] | None:
+    """The standard error and its degrees of freedom; None without spread.
+
+    Each clustering has one influence on the value a cluster; a clustering of one cluster is left out.
     """
     used = [influences for influences in clusterings if influences.size > 1]
     variances = [
@@ -176,11 +221,10 @@ def _interval(value: float, *clusterings: Floats) -> tuple[float | None, float |
     ]
     total = sum(variances)
     if total < _NO_SPREAD:
-        return None, None
+        return None
     parts = zip(variances, used, strict=True)
     degrees = total**2 / sum(variance**2 / (influences.size - 1) for variance, influences in parts)
-    half = student_quantile(max(1, math.floor(degrees + 1e-9))) * math.sqrt(total)
-    return value - half, value + half
+    return math.sqrt(total), max(1, math.floor(degrees + 1e-9))
 
 
 def _log_sums(speedups_by_problem: Sequence[Sequence[float]]) -> Floats:

@@ -126,7 +126,7 @@ def _idle(steps: Rows) -> str | None:
         steps, lambda row: row["update/num_rejected_rows"] - row["update/num_mismatched_rows"]
     )
     if rejected > REJECTED_SHARE:
-        return f"{_percent(rejected)} of the turns are left out of the loss for what their kernel did"
+        return f"{_percent(rejected)} of the turns are left out of the loss for their kernel or as truncated"
     return None
 
 

@@ -32,7 +32,7 @@ class GradedTurn:
     """Return: discounted rewards from this turn on."""
     advantage: float
     masked: bool = False
-    """Left out of the loss, as a regression (`mask_regressions`)."""
+    """Left out of loss and baseline: a regression (`mask_regressions`) or truncated (`mask_truncated`)."""
 
 
 def grade(
@@ -90,22 +90,24 @@ def paid_rewards(
     """Return the reward of each turn of a conversation, by the configured credit rule."""
     if config.credit == "absolute":
         return [reward(turn, weights, usual_share).total for turn in trajectory.turns]
-    worth_T, penalty_T = _worths(trajectory, weights, usual_share)
+    worth_T, penalty_T = _worths(trajectory, weights, config, usual_share)
     return progress(worth_T, penalty_T)
 
 
 def _worths(
-    trajectory: Trajectory, weights: RewardWeights, usual_share: float
+    trajectory: Trajectory, weights: RewardWeights, config: TrainConfig, usual_share: float
 ) -> tuple[list[float], list[float]]:
     """Return the conversation's worth after each turn, without that turn's penalty, and the penalty.
 
-    A turn that could not be written changes nothing: what was handed in before it stays.
+    A turn that could not be written changes nothing: what was handed in before it stays. A truncated turn
+    that is masked takes nothing away, so that the turns before it are not pushed down for its length.
     """
     worth_T, penalty_T = list[float](), list[float]()
     for turn in trajectory.turns:
         terms = worth(turn, weights, usual_share)
         before = worth_T[-1] if worth_T else 0.0
-        worth_T.append(terms.total - terms.penalty if written(turn) else before)
+        own = terms.total - terms.penalty if written(turn) else before
+        worth_T.append(max(before, own) if config.mask_truncated and truncated(turn) else own)
         penalty_T.append(terms.penalty)
     return worth_T, penalty_T
 
@@ -118,10 +120,12 @@ def _grade_group(group: TrajectoryGroup, weights: RewardWeights, config: TrainCo
     )
     paid = [paid_rewards(trajectory, weights, config, share) for trajectory in group.trajectories]
     following = [returns_of(rewards, config.gamma, config.returns) for rewards in paid]
+    masked = [_masked(trajectory, config) for trajectory in group.trajectories]
     stands_G_T = np.zeros((len(paid), max(map(len, paid))))
     for g, trajectory in enumerate(group.trajectories):
-        values = _worths(trajectory, weights, share)[0]
+        values = _worths(trajectory, weights, config, share)[0]
         stands_G_T[g] = _compared(trajectory, following[g], values, config, stands_G_T.shape[1])
+        stands_G_T[g, list(masked[g])] = np.nan
     advantages_G_T = ESTIMATORS[config.estimator](stands_G_T)
     return [
         GradedTurn(
@@ -130,7 +134,7 @@ def _grade_group(group: TrajectoryGroup, weights: RewardWeights, config: TrainCo
             paid=paid[g][t],
             following=float(following[g][t]) if written(turn) else 0.0,
             advantage=float(advantages_G_T[g, t]),
-            masked=config.mask_regressions and t in _regressions(trajectory),
+            masked=t in masked[g],
         )
         for g, trajectory in enumerate(group.trajectories)
         for t, turn in enumerate(trajectory.turns)
@@ -157,9 +161,8 @@ def _compared(
         compared_T[: len(returns)] += given(values)
         if config.estimator != "kevin":
             compared_T[len(returns) :] = values[-1]
-    regressed = _regressions(trajectory) if config.mask_regressions else ()
     for t, turn in enumerate(trajectory.turns):
-        if not written(turn) or t in regressed:
+        if not written(turn):
             compared_T[t] = np.nan
     return compared_T
 
@@ -167,6 +170,23 @@ def _compared(
 def written(turn: Turn) -> bool:
     """Return True if the policy could answer at all: a prompt may exceed its context."""
     return turn.completion.finish_reason != "error"
+
+
+def _masked(trajectory: Trajectory, config: TrainConfig) -> set[int]:
+    """Return the turns that enter neither the loss nor a baseline.
+
+    A truncated answer is masked whatever its verdict: overlong filtering of DAPO (Yu et al. 2025, arXiv
+    2503.14476, section 3.4).
+    """
+    masked = _regressions(trajectory) if config.mask_regressions else set()
+    if config.mask_truncated:
+        masked |= {t for t, turn in enumerate(trajectory.turns) if truncated(turn)}
+    return masked
+
+
+def truncated(turn: Turn) -> bool:
+    """Return True if the token limit ended the answer."""
+    return turn.completion.finish_reason == "length"
 
 
 def _regressions(trajectory: Trajectory) -> set[int]:

@@ -59,7 +59,11 @@ def shuffled(group: Sequence[GradedTurn], seed: int) -> list[GradedTurn]:
     """
     result = list(group)
     for index in sorted({member.turn.index for member in group}):
-        places = [i for i, member in enumerate(group) if member.turn.index == index and written(member.turn)]
+        places = [
+            i
+            for i, member in enumerate(group)
+            if member.turn.index == index and written(member.turn) and not member.masked
+        ]
         if not places:
             continue
         draw = np.random.default_rng(seed_of(seed, group[places[0]].turn.problem_id, index))
@@ -70,7 +74,6 @@ def shuffled(group: Sequence[GradedTurn], seed: int) -> list[GradedTurn]:
                 paid=paid_as.paid,
                 following=paid_as.following,
                 advantage=paid_as.advantage,
-                masked=paid_as.masked,
             )
     return result
 

@@ -9,7 +9,7 @@ import numpy as np
 from kernel_core.dialogue.turns import TrajectoryGroup, Turn
 from kernel_core.evaluation.metrics import Outcome, SpeedKind, outcome_of
 from kernel_core.learn.alarms import is_junk
-from kernel_core.learn.credit import GradedTurn, varies
+from kernel_core.learn.credit import GradedTurn, truncated, varies
 from kernel_core.records import Verdict
 from kernel_core.reward.curriculum import Probe
 from kernel_core.reward.terms import known_own_share
@@ -58,7 +58,7 @@ def kernel_rates(turns: Sequence[Turn], kind: SpeedKind) -> Metrics:
         "kernel/correct_rate": _share([outcome.correct for outcome in outcomes]),
         "kernel/hack_rate": _share([outcome.verdict is Verdict.HACKED for outcome in outcomes]),
         "kernel/fast_1_rate": _share([outcome.faster_than(1.0, kind) for outcome in outcomes]),
-        "kernel/truncated_rate": _share([turn.completion.finish_reason == "length" for turn in turns]),
+        "kernel/truncated_rate": _share([truncated(turn) for turn in turns]),
         "kernel/junk_rate": _share([is_junk(turn.completion.text) for turn in turns]),
         "kernel/tokens_mean": float(np.mean([turn.completion.num_tokens for turn in turns])),
     }

@@ -17,7 +17,7 @@ import numpy as np
 from kernel_core.corpus.normalise import kernel_hash
 from kernel_core.dialogue.rollout import Rollouts
 from kernel_core.learn.batch import TokenRow
-from kernel_core.learn.credit import GradedTurn
+from kernel_core.learn.credit import GradedTurn, truncated
 from kernel_core.records import Candidate
 from kernel_core.store import Store
 
@@ -61,7 +61,8 @@ class Winners:
 
 def _winner(step: int, graded: GradedTurn, rollouts: Rollouts, by_speed: bool) -> dict[str, Any] | None:
     turn = graded.turn
-    if not turn.evaluation.correct or not isinstance(turn.candidate, Candidate):
+    # A truncated answer has no end: the policy would learn to write on after the kernel.
+    if not turn.evaluation.correct or truncated(turn) or not isinstance(turn.candidate, Candidate):
         return None
     sample = rollouts.samples[turn.problem_id, turn.trajectory, turn.index]
     if sample.prompt_ids is None or sample.token_ids is None:

@@ -98,6 +98,14 @@ def test_several_seeds_of_an_arm_have_a_row_of_their_own_that_is_wider_where_the
     assert single[1]["pass@1"] == "+0.0 % p 1.000"
     low = float(both["pass@1"].split("(")[1].split(" …")[0])
     assert low < 0 < float(both["pass@1"].split(" %")[0])
+    figures = {row["arm"]: row for row in figure_rows(arms, ())}
+    assert figures["rl, 2 seeds"]["answers"] == 2 * figures["rl-0"]["answers"]
+    assert _width(figures["rl, 2 seeds"]["pass@1"]) > _width(figures["frozen, 2 seeds"]["pass@1"])
+
+
+def _width(figure: str) -> float:
+    low, high = figure.split("(")[1].rstrip(")").split(" … ")
+    return float(high) - float(low)
 
 
 @pytest.fixture(scope="module")

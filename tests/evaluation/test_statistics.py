@@ -14,6 +14,8 @@ from kernel_core.evaluation.statistics import (
     mean_difference_of_seeds,
     pass_at_k,
     share,
+    share_of_seeds,
+    student_p_value,
     student_quantile,
 )
 
@@ -160,6 +162,34 @@ def test_seeds_that_disagree_widen_the_interval():
     narrow, wide = (mean_difference_of_seeds([problems] * 3, one) for one in (alike, apart))
     assert narrow.value == pytest.approx(wide.value)
     assert narrow.low > 0 > wide.low
+
+
+def test_a_change_that_depends_on_the_seed_is_not_clear():
+    problems = np.random.default_rng(0).random(200)
+    after = [problems + shift for shift in (-0.05, 0.05, 0.3)]
+    assert mean_difference(problems, np.mean(after, axis=0)).clear
+    change = mean_difference_of_seeds([problems] * 3, after)
+    assert change.low < 0 < change.high and not change.clear
+    alike = mean_difference_of_seeds([problems] * 3, [problems + shift for shift in (0.09, 0.1, 0.11)])
+    assert alike.low > 0 and alike.clear
+
+
+def test_the_interval_of_a_share_over_seeds_is_no_narrower_than_over_problems_and_grows_as_seeds_differ():
+    problems = np.random.default_rng(0).random(40) * 0.6 + 0.2
+    alone, alike = share(problems.tolist()), share_of_seeds([problems] * 3)
+    apart = share_of_seeds([problems - 0.15, problems, problems + 0.15])
+    assert alike.low <= alone.low < alone.high <= alike.high
+    assert apart.value == pytest.approx(alone.value)
+    assert apart.low < alike.low and apart.high > alike.high
+    assert share_of_seeds([[0.0] * 24] * 2) == share([0.0] * 24)
+
+
+def test_students_p_value_is_that_of_the_tables():
+    assert student_p_value(1.0, 1) == pytest.approx(0.5)
+    assert student_p_value(-2.0, 10) == pytest.approx(0.07339, abs=1e-5)
+    quantiles = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 10: 2.228, 30: 2.042, 120: 1.980}
+    for degrees, quantile in quantiles.items():
+        assert student_p_value(quantile, degrees) == pytest.approx(0.05, rel=1e-3)
 
 
 def test_students_quantile_is_within_a_fifth_of_a_percent_of_the_tables():

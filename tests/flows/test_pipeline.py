@@ -1,6 +1,7 @@
 """The whole pipeline with real parts, as small as it gets, on a real Prefect server."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -35,7 +36,9 @@ from kernel_core.errors import ConfigError, Corrupt
 from kernel_core.evaluation.scorecard import load_scorecard
 from kernel_core.policy import open_policy
 from kernel_core.problems.generate import generate
+from kernel_core.report.taught import taught_rows
 from kernel_core.runs.judges import judges_kept
+from kernel_core.runs.naming import BEFORE
 from kernel_core.runs.resolve import locate_checkpoint
 from kernel_core.runs.run_folder import Run
 
@@ -71,6 +74,16 @@ def test_the_run_has_the_files_that_people_look_for(finished):
     assert {"logs.log", "metrics.jsonl", "checkpoints.jsonl", "tensorboard", "turns", "evaluations"} <= set(
         names
     )
+
+
+def test_the_table_of_taught_policies_has_the_cold_start_with_its_scorecard(finished, capsys):
+    rows = {row["scorecard"]: row for row in taught_rows([Run(finished.root, finished.run)])}
+    row = rows[BEFORE]
+    assert (row["taught"], row["updates"]) == ("cold_start", 4)
+    assert 0 < row["entropy"] < math.log(finished.train.policy.vocab_size)
+    assert row["pass@1"].startswith("0.0 %") and row["held-back loss"] > 0
+    assert dojo(["runs", "taught", finished.run, "--root", finished.root]) == 0
+    assert BEFORE in capsys.readouterr().out
 
 
 def test_its_checkpoint_opens_as_a_policy(finished):

@@ -7,6 +7,7 @@ from kernel_core.config import RewardWeights, TrainConfig
 from kernel_core.dialogue.rollout import Rollouts
 from kernel_core.dialogue.turns import Completion, Trajectory, TrajectoryGroup, Turn
 from kernel_core.learn.credit import grade, paid_rewards, rows_of, varies
+from kernel_core.learn.metrics import measure
 from kernel_core.policy.protocol import Sample
 from kernel_core.records import Candidate, Evaluation, Provenance, Verdict
 
@@ -174,6 +175,49 @@ def test_masking_regressions_takes_them_out_of_loss_and_baseline():
     assert last == pytest.approx([0.0, 1.0, -1.0])
     # By `kept`, so that a KL or entropy term does not bring them back.
     assert [row.kept for row in rows_of([graded], sampled(one))] == [True, False, True, True, True, True]
+
+
+def test_masking_truncated_answers_takes_them_out_of_loss_and_baseline_whatever_their_verdict():
+    config = CONFIG.model_copy(update={"mask_truncated": True})
+    answers = [(CORRECT, "stop"), (WRONG, "stop"), (WRONG, "length"), (CORRECT, "length")]
+    one = group(
+        *(
+            Trajectory(problem_id="p", turns=(turn(verdict, 0, i, finish_reason=reason),))
+            for i, (verdict, reason) in enumerate(answers)
+        )
+    )
+    (graded,), (unmasked,) = grade([one], WEIGHTS, config), grade([one], WEIGHTS, CONFIG)
+    assert [g.advantage for g in graded] == pytest.approx([1.0, -1.0, 0.0, 0.0])
+    assert [row.kept for row in rows_of([graded], sampled(one))] == [True, True, False, False]
+    assert [g.advantage for g in unmasked] == pytest.approx([2 / 3, -2 / 3, -2 / 3, 2 / 3])
+    assert measure([graded], "predicted")["kernel/truncated_rate"] == 0.5
+
+
+def test_a_group_with_one_answer_that_was_not_truncated_has_nothing_to_compare():
+    config = CONFIG.model_copy(update={"mask_truncated": True})
+    one = group(
+        conversation(CORRECT, trajectory=0),
+        Trajectory(problem_id="p", turns=(turn(WRONG, 0, 1, finish_reason="length"),)),
+    )
+    assert not varies(grade([one], WEIGHTS, config)[0])
+
+
+@pytest.mark.parametrize("credit", ["progress", "absolute"])
+def test_a_masked_truncated_turn_takes_nothing_from_the_turn_before_it(credit):
+    config = TrainConfig(gamma=0.5, credit=credit, mask_truncated=True)
+    cut = Trajectory(problem_id="p", turns=(turn(CORRECT, 0), turn(WRONG, 1, finish_reason="length")))
+    ended = conversation(CORRECT, trajectory=1)
+    first, second, same = grade([group(cut, ended)], WEIGHTS, config)[0]
+    assert second.masked and not first.masked
+    assert second.advantage == 0.0
+    if credit == "progress":
+        assert first.following == pytest.approx(same.following)
+
+
+def test_pretrained_models_mask_truncated_answers_unless_told_otherwise():
+    coder = {"policy": {"model": "Qwen/Qwen2.5-Coder-0.5B"}}
+    assert TrainConfig.model_validate(coder).mask_truncated and not TrainConfig().mask_truncated
+    assert not TrainConfig.model_validate({**coder, "mask_truncated": False}).mask_truncated
 
 
 def test_profile_rejection_takes_correct_turns_of_unknown_share_only_as_published():
