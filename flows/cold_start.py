@@ -8,6 +8,7 @@ from flows.running import running, started_by_another_flow
 from flows.stage_flow import stage_flow
 from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
 from kernel_core.learn.cold_start.chat_files import transcripts_digest
+from kernel_core.runs.resolve import COLD_START
 from tasks.assets import making
 from tasks.learn import teach
 
@@ -20,8 +21,9 @@ def cold_start(
     ingest: IngestConfig = INGEST,
     index: IndexConfig = INDEX,
     mode: Mode = "inline",
+    name: str = COLD_START,
 ) -> None:
-    """Judge conversations made from the run's snapshot and index, train on them, and seal `cold_start/`.
+    """Judge conversations made from the run's snapshot and index, train on them, and seal folder `name`.
 
     Alone it makes the snapshot and the index that the run lacks; as a stage it takes them as they are.
 
@@ -32,6 +34,7 @@ def cold_start(
         ingest: Settings of the corpus, if the run has none yet.
         index: Settings of its index.
         mode: Stages in this process, or each as a deployment on the pool it needs.
+        name: Folder under the run for the policy that is taught.
     """
     with running(run, root) as here:
         if not started_by_another_flow():
@@ -40,6 +43,6 @@ def cold_start(
         given = config.cold_start.data
         inputs = {"data": transcripts_digest(given)} if given else {}
         settings = config.as_taught.model_dump(include={"policy", "cold_start", "rollout", "gym"})
-        with making(here, "cold-start", settings, reads, inputs, folder="cold_start") as work:
+        with making(here, name.replace("_", "-"), settings, reads, inputs, folder=name) as work:
             if not work.done:
                 teach(config, here, work.store)

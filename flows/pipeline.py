@@ -1,4 +1,4 @@
-"""All stages in order: ingest → index → (evaluate → cold start) → evaluate → train → evaluate → best of N."""
+"""All stages: ingest → index → (cold start) → evaluate → (rounds) → train → evaluate → best of N."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from flows.best_of_n import best_of_n
 from flows.cold_start import cold_start
 from flows.evaluate import evaluate
 from flows.foundations import lay_corpus
+from flows.rounds import expert_rounds
 from flows.route import Mode, route
 from flows.running import running
 from flows.stage_flow import stage_flow
@@ -24,7 +25,7 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
 
     The policy that is evaluated and asked for winners is the one that is trained, whatever the
     settings of those stages say. A pretrained model is also evaluated before it is taught, with one sample
-    a problem.
+    a problem. Rounds of expert iteration come before RL; `train.method=frozen` leaves RL out.
 
     Args:
         config: Settings of every stage.
@@ -46,14 +47,18 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
         before = asked(config.evaluate, policy, None)
         route(evaluate, mode, stands_on, config=before, name=BEFORE, **where)
 
-        route(train, mode, stands_on, config=config.train, **where)
-
-        reads = folders_read(here, policy, config.run)
-        after = asked(config.evaluate, policy, config.run)
-        route(evaluate, mode, reads, config=after, name=AFTER, **where)
-        search = asked(config.best_of_n, policy, config.run)
+        trained = expert_rounds(here, config, mode)
+        if config.has_rl:
+            training = config.train if trained is None else config.train_from(trained)
+            route(train, mode, foundations(here, training), config=training, **where)
+            trained, policy = config.run, training.policy
+        reads = folders_read(here, policy, trained)
+        if config.has_rl or not config.rounds.number:
+            after = asked(config.evaluate, policy, trained)
+            route(evaluate, mode, reads, config=after, name=AFTER, **where)
+        search = asked(config.best_of_n, policy, trained)
         route(best_of_n, mode, reads, config=search, name=WINNERS, **where)
 
         report_pipeline(here, config)
-        if here.stages() != known:
+        if config.has_rl and here.stages() != known:
             training_finished(here, policy.device)

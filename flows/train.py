@@ -8,15 +8,19 @@ from flows.route import Mode, route
 from flows.running import running, started_by_another_flow
 from flows.stage_flow import stage_flow
 from kernel_core.config import PLACES, IndexConfig, IngestConfig, TrainConfig
-from kernel_core.runs.resolve import foundations, needs_cold_start
+from kernel_core.runs.naming import BEST_KERNELS
+from kernel_core.runs.resolve import foundations, locate_checkpoint, needs_cold_start
+from kernel_core.runs.run_folder import Run
+from kernel_core.store import Store
 from tasks.assets import making
+from tasks.evaluate import keep_best_kernels
 from tasks.events import training_finished
 from tasks.learn import train_policy
-from tasks.report import report_training
+from tasks.report import report_training, report_winners
 
-MAY_CHANGE = ("steps", "minutes", "candidates", "lr", "alarms_stop", *PLACES)
-"""Settings that may change when a run goes on: how far it goes, what a person does about an alarm, and where
-it works."""
+MAY_CHANGE = ("steps", "minutes", "candidates", "lr", "alarms_stop", "best_kernels", *PLACES)
+"""Settings that may change when a run goes on: how far it goes, what a person does about an alarm, what is
+kept of it, and where it works."""
 
 
 @stage_flow("train", run_name="{run} train: {config.model_name}")
@@ -55,3 +59,14 @@ def train(
                 if not started_by_another_flow():
                     training_finished(here, config.policy.device)
             report_training(here, has_more=not work.done)
+        if config.best_kernels:
+            _keep_best_kernels(config, here)
+
+
+def _keep_best_kernels(config: TrainConfig, here: Run) -> None:
+    settings = config.model_dump(include={"problems", "rollout", "gym", "seed"}) | {"n": config.group_size}
+    trained = {"weights": Store(locate_checkpoint(here.root, here.name))}
+    with making(here, BEST_KERNELS, settings, trained, folder=BEST_KERNELS, follows_inputs=True) as work:
+        if not work.done:
+            keep_best_kernels(config, here, work.store)
+    report_winners(here, BEST_KERNELS)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
-from kernel_core.config import BestOfNConfig, EvaluateConfig
+from kernel_core.config import BestOfNConfig, EvaluateConfig, TrainConfig
 from kernel_core.runs.host_gpus import on_this_host
 from kernel_core.runs.judges import JUDGED, judging
 from kernel_core.runs.resolve import choose_weights, suited_to
@@ -66,6 +66,21 @@ def select_winners(config: BestOfNConfig, run: Run, store: Store) -> None:
 
     with _tools_for("best-of-n", run, config) as ((config,), tools, progress):
         best_of_n(config, tools.policy, tools.gym, tools.retriever, store, progress, tools.memory, each_batch)
+
+
+@retried_task("keep best kernels", "train")
+def keep_best_kernels(config: TrainConfig, run: Run, store: Store) -> None:
+    """Seal the best verified kernel that a training wrote for each problem, in place of an earlier choice."""
+    from kernel_core.evaluation.best_of_training import best_of_training
+
+    config, memory = on_this_host(config), Store(run.root).child(JUDGED)
+    with (
+        gpu_slot(config.gym.device, places=config.placement),
+        judging(config.gym, run, config.placement.judge) as gym,
+        StageProgress(run.name, "train") as progress,
+    ):
+        store.remove()
+        best_of_training(config, gym, run.store, store, progress, memory)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from kernel_core.config.curriculum import CurriculumConfig, RewardWeights, Stage
 from kernel_core.config.environment import EnvironmentConfig, ServeConfig
 from kernel_core.config.evaluate import BestOfNConfig, EvaluateConfig, asked
 from kernel_core.config.gym import GymConfig
-from kernel_core.config.pipeline import PipelineConfig
+from kernel_core.config.pipeline import PipelineConfig, RoundsConfig
 from kernel_core.config.placement import PLACES, PlacementConfig
 from kernel_core.config.policy import PolicyConfig, SamplingConfig
 from kernel_core.config.rollout import RetrievalConfig, RolloutConfig, RolloutStageConfig, suited
@@ -40,6 +40,7 @@ __all__ = [
     "RewardWeights",
     "RolloutConfig",
     "RolloutStageConfig",
+    "RoundsConfig",
     "SamplerConfig",
     "SamplingConfig",
     "ServeConfig",

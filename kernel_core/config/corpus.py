@@ -37,7 +37,9 @@ class ProblemsConfig(Config):
         (), description="Weighted suites in place of `suite`, such as [{suite: modules, weight: 3}]."
     )
     split: Literal["train", "validation", "held_out", "all"] = Field(
-        "train", description="Split of a generated suite: RL trains on `train` and probes on `validation`."
+        "train",
+        description="Split of a generated suite: RL trains on `train` and probes on `validation`. `all`: RL "
+        "practises on every problem of a folder, and probes on the same.",
     )
     file_split: Literal["all", "train", "validation", "held_out"] = Field(
         "all", description="Split of a suite of files, by a hash of each id: 80, 10 and 10 %."

@@ -150,6 +150,11 @@ class TrainConfig(RolloutStageConfig):
     )
     seed: int = Field(0, description="Random seed.")
     problems: ProblemsConfig = ProblemsConfig()
+    best_kernels: bool = Field(
+        False,
+        description="Afterwards, judge the fastest kernels of the training again and keep the best of each "
+        "problem of a folder in `best-kernels/`.",
+    )
     judged_in_full: float = Field(
         1.0,
         gt=0,

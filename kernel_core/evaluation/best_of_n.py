@@ -147,11 +147,16 @@ def best_of_n(
         speed_kind=kind,
         problems=selected,
     )
-    files |= held.files | held.kept.seal(store) | _write(selection, store)
-    store.seal(KIND, files, meta={"digest": digest, "policy_version": policy.version})
+    seal_selection(selection, files | held.files | held.kept.seal(store), {"digest": digest}, store)
     store.remove(PIECES)
-    log.info("%d winners for %d problems in %s", len(selection.winners), len(problems), store.root)
     return selection
+
+
+def seal_selection(selection: Selection, files: dict[str, str], meta: dict[str, Any], store: Store) -> None:
+    """Write the kernels, evidence and tables of a selection, and seal them with `files` of the folder."""
+    meta = {**meta, "policy_version": selection.policy_version}
+    store.seal(KIND, files | _write(selection, store), meta=meta)
+    log.info("%d winners for %d problems in %s", len(selection.winners), len(selection.problems), store.root)
 
 
 def _choose_missing(

@@ -25,6 +25,7 @@ from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.credit import GradedTurn, rows_of, written
 from kernel_core.learn.step_batch import Experience
 from kernel_core.learn.winners import Winners
+from kernel_core.problems.generators import ENDLESS_SUITES
 from kernel_core.reward.curriculum import check_stages
 
 
@@ -38,6 +39,8 @@ def check_settings(config: TrainConfig) -> None:
             "sample_ahead judges during the update, and rollout.overlap is off: give the judge a GPU of "
             "its own (placement.judge), or set rollout.overlap=true"
         )
+    if config.best_kernels and (config.problems.mix or config.problems.suite in ENDLESS_SUITES):
+        raise ConfigError("best_kernels keeps kernels of problems of files; set problems.suite=FOLDER")
     if config.returns == "max" and config.credit == "progress":
         raise ConfigError("returns = max picks the best kernel, not the best change; set credit=absolute")
 

@@ -125,6 +125,8 @@ def _opened(
     if settings.suite in ENDLESS_SUITES:
         return _MixPart(settings, weight)
     problems = load_audited(settings, memory).problems
+    if settings.split == "all":
+        return _MixPart(settings, weight, tuple(problems), tuple(problems))
     probes = [problem for problem in problems if file_split(problem.id) == "validation"]
     if settings.file_split == "train":
         probes = load_audited(settings.model_copy(update={"file_split": "validation"}), memory).problems

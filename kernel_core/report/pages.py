@@ -150,13 +150,15 @@ def pipeline_pages(run: Run, config: PipelineConfig) -> Iterator[Page]:
     """Yield the run in ten lines, then figures by group of problems, winners and lineage."""
     from kernel_core.evaluation.best_of_n import load_selection
     from kernel_core.evaluation.scorecard import compare, load_scorecard
-    from kernel_core.report.run_verdict import arms_of, group_tables, verdict_lines
+    from kernel_core.report.run_verdict import arms_of, group_tables, learned_by, verdict_lines
+    from kernel_core.report.taught import taught_rows
 
     change = compare(load_scorecard(run.store.child(BEFORE)), load_scorecard(run.store.child(AFTER)))
     diagnosis, arms = diagnosis_of(run, AFTER), arms_of(run, tuple(config.evaluate.groups))
     sections = {
         **group_tables(arms),
-        "Before and after RL": change.rows(),
+        **({"Policies that were taught": taught} if (taught := taught_rows([run])) else {}),
+        f"Before and after {learned_by(run)}": change.rows(),
         "Outcomes of the answers after training": diagnosis.rows(),
         "Winners": load_selection(run.store.child(WINNERS)).rows(),
         "Outputs of each stage, and their inputs": lineage_of(run),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count, takewhile
 from typing import Any
 
 from kernel_core.evaluation.best_of_n import load_selection
@@ -12,24 +13,36 @@ from kernel_core.evaluation.kinds import baseline_rows
 from kernel_core.evaluation.promotion import decide
 from kernel_core.evaluation.scorecard import load_scorecard
 from kernel_core.evaluation.statistics import in_per_cent
-from kernel_core.runs.naming import AFTER, BEFORE, UNTAUGHT_CARD, WINNERS
+from kernel_core.runs.naming import AFTER, BEFORE, UNTAUGHT_CARD, WINNERS, round_folder
 from kernel_core.runs.run_folder import Run
 
 Row = dict[str, Any]
-ARMS = {UNTAUGHT_CARD: "untaught", BEFORE: "before RL", AFTER: "after RL"}
-"""Scorecards of a pipeline in the order in which they are made."""
 MOST_LINES = 10
 
 
 def arms_of(run: Run, groups: Sequence[str]) -> dict[str, list[JudgedAnswer]]:
     """Return the answers of each evaluation of a pipeline, those to further groups of problems included."""
+    rounds = {round_folder(number, "evaluate"): f"round {number}" for number in rounds_of(run)}
+    learned = learned_by(run)
+    names = {UNTAUGHT_CARD: "untaught", BEFORE: f"before {learned}", **rounds, AFTER: f"after {learned}"}
     by_arm = {}
-    for folder, arm in ARMS.items():
+    for folder, arm in names.items():
         stores = [run.store.child(name) for name in (folder, *(f"{folder}-{group}" for group in groups))]
         cards = [load_scorecard(store) for store in stores if store.sealed()]
         if cards:
             by_arm[arm] = [answer for card in cards for answer in answers_of(card)]
     return by_arm
+
+
+def rounds_of(run: Run) -> list[int]:
+    """Return the numbers of the rounds of expert iteration that the run has begun to teach."""
+    return list(takewhile(lambda number: run.stage(round_folder(number)) is not None, count(1)))
+
+
+def learned_by(run: Run) -> str:
+    """Return the name of what the pipeline does between its two scorecards."""
+    rounds, has_rl = bool(rounds_of(run)), run.stage("train") is not None
+    return " and ".join((*(["rounds"] if rounds else []), *(["RL"] if has_rl or not rounds else [])))
 
 
 def group_tables(arms: Mapping[str, Sequence[JudgedAnswer]]) -> dict[str, list[Row]]:
@@ -41,10 +54,12 @@ def group_tables(arms: Mapping[str, Sequence[JudgedAnswer]]) -> dict[str, list[R
 
 
 def verdict_lines(run: Run, arms: Mapping[str, Sequence[JudgedAnswer]]) -> list[str]:
-    """Return at most `MOST_LINES` lines; the first says whether RL made the policy better."""
+    """Return at most `MOST_LINES` lines; the first says whether the policy became better."""
     change = compare(load_scorecard(run.store.child(BEFORE)), load_scorecard(run.store.child(AFTER)))
     decision = decide(change)
-    better = "RL made it clearly better" if decision.passes else "RL did not make it clearly better"
+    effect = "made it clearly better" if decision.passes else "did not make it clearly better"
+    learned = learned_by(run)
+    better = f"{learned[0].upper()}{learned[1:]} {effect}"
     ends = [_fast(run), _winners(run), _cost(run)]
     lines = [f"**{better}:** {decision.reason}.", *_learned(run)]
     by_group: dict[str, list[str]] = {}
@@ -72,7 +87,7 @@ def _learned(run: Run) -> list[str]:
 
 
 def _fast(run: Run) -> str:
-    """Return the share of answers after RL that beat the fair baseline, by level of KernelBench."""
+    """Return the share of the last answers that beat the fair baseline, by level of KernelBench."""
     card = load_scorecard(run.store.child(AFTER))
     levels = [row for row in baseline_rows(card.problems) if row["faster than"] == "fair"]
     if levels:

@@ -16,8 +16,9 @@ from kernel_core.evaluation.scorecard import Scorecard, compare, headline_rows, 
 from kernel_core.evaluation.tables import measured_in_words, work_rows
 from kernel_core.report.conditions import conditions_of, diagnosis_of
 from kernel_core.report.overview import newest_metrics, rows_table
+from kernel_core.report.taught import taught_rows
 from kernel_core.reward.curriculum import stage_spans
-from kernel_core.runs.naming import AFTER, BEFORE, COMPARISON, WINNERS
+from kernel_core.runs.naming import AFTER, BEFORE, BEST_KERNELS, COMPARISON, WINNERS
 from kernel_core.runs.run_folder import Run
 from kernel_core.runs.stage_record import flat
 
@@ -38,8 +39,12 @@ def made_by_stage(run: Run, stage: str, folder: str) -> Iterator[RenderableType]
     """Yield the tables of a finished stage; `folder` is that of a scorecard or of winners."""
     if stage == "pipeline":
         yield before_and_after(run, run, BEFORE, AFTER)
-    if stage in ("pipeline", "train"):
+        if rows := taught_rows([run]):
+            yield rows_table("policies that were taught", rows)
+    if run.stage("train") is not None and stage in ("pipeline", "train"):
         yield curriculum(run)
+        if run.store.child(BEST_KERNELS).sealed():
+            yield winners(run, BEST_KERNELS)
     if stage == "pipeline":
         yield winners(run, WINNERS)
     elif stage == "evaluate":

@@ -23,7 +23,7 @@ from kernel_core.config import (
 )
 from kernel_core.config.model_kind import is_untaught
 from kernel_core.problems.generators import WITHOUT_LIMIT
-from kernel_core.runs.naming import AFTER, ARM_CARD, BEFORE, UNTAUGHT_CARD, WINNERS
+from kernel_core.runs.naming import AFTER, ARM_CARD, BEFORE, UNTAUGHT_CARD, WINNERS, round_folder
 from kernel_core.runs.resolve import needs_cold_start
 
 MEASURED_WEIGHTS = 0.494e9
@@ -113,7 +113,13 @@ def forecast(config: PipelineConfig) -> Iterator[Planned]:
         reason = "cold_start: none" if is_untaught(policy) else f"{policy.model} is taught already"
         yield Planned("cold-start", f"left out ({reason})", "nowhere", 0.0)
     yield _asked(BEFORE, config.evaluate, policy, size)
-    yield _trained(train, weights, size)
+    for number in range(1, config.rounds.number + 1):
+        yield _asked(round_folder(number, "answers"), config.round_asked(number, None), policy, size)
+        yield _taught(config.round_taught(policy.model, ""), weights, size, round_folder(number))
+        if config.has_rl or number < config.rounds.number:
+            yield _asked(round_folder(number, "evaluate"), config.evaluate, policy, size)
+    if config.has_rl:
+        yield _trained(train, weights, size)
     yield _asked(AFTER, config.evaluate, policy, size)
     yield _asked(WINNERS, config.best_of_n, policy, size)
 
@@ -136,15 +142,18 @@ def _trained(train: TrainConfig, weights: float | None, size: float | None) -> P
     return Planned("train", work, where, minutes, _gigabytes(weights, policy))
 
 
-def _taught(train: TrainConfig, weights: float | None, size: float | None) -> Planned:
+def _taught(
+    train: TrainConfig, weights: float | None, size: float | None, stage: str = "cold-start"
+) -> Planned:
     policy, cold = train.as_taught.policy, train.cold_start
     part = "all weights" if policy.lora_rank is None else f"adapters of rank {policy.lora_rank}"
     minutes = None if size is None else size * cold.steps * cold.batch_tokens / TAUGHT_TOKENS_S / 60
     if minutes is not None and cold.minutes is not None:
         minutes = min(minutes, cold.minutes)
-    examples = f"{cold.steps} updates of {cold.batch_tokens:,} tokens on {cold.conversations:,} conversations"
+    taught = "chats" if cold.data else f"{cold.conversations:,} conversations"
+    examples = f"{cold.steps} updates of {cold.batch_tokens:,} tokens on {taught}"
     where = policy.device.upper()
-    return Planned("cold-start", f"{examples}, {part}", where, minutes, _gigabytes(weights, policy))
+    return Planned(stage, f"{examples}, {part}", where, minutes, _gigabytes(weights, policy))
 
 
 def _asked(

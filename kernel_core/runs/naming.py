@@ -12,6 +12,15 @@ BEFORE, AFTER, WINNERS = "evaluate-before", "evaluate-after", "best-of-n"
 """Folders that a pipeline makes in its run: scorecards before and after RL, and winners."""
 ARM_CARD, COMPARISON = "evaluate", "comparison"
 """Folders of a comparison: the scorecard in the run of each arm, and the tables of all arms."""
+
+
+def round_folder(number: int, part: str = "") -> str:
+    """Return the folder of a round of expert iteration: its policy's, or with `part` another of the round."""
+    return f"round-{number}{part and f'-{part}'}"
+
+
+BEST_KERNELS = "best-kernels"
+"""Folder of the winners among the kernels of a training."""
 UNTAUGHT_CARD = "evaluate-untaught"
 """Scorecard of a pretrained model before its cold start."""
 

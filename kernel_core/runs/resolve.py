@@ -44,7 +44,7 @@ def check_cold_start(run: Run, config: TrainConfig) -> None:
     for one that is not finished, or that began with another policy.
     """
     begun = _cold_started(run)
-    if begun is None or needs_cold_start(config):
+    if begun is None or needs_cold_start(config) or _taught_here(run, config.policy) is not None:
         return
     folder = run.store.path(COLD_START)
     if not run.store.child(COLD_START).sealed():
@@ -72,6 +72,12 @@ def _cold_started(run: Run) -> dict[str, Any] | None:
         return None
     policy: dict[str, Any] = record.config["policy"]
     return policy
+
+
+def _taught_here(run: Run, policy: PolicyConfig) -> Store | None:
+    """Return the folder of this run that the policy names, such as that of a round of expert iteration."""
+    is_here = policy.kind == "torch" and policy.model.startswith(f"{run.store.path()}/")
+    return Store(policy.model) if is_here else None
 
 
 def _has_taught(run: Run, policy: PolicyConfig) -> bool:
@@ -183,6 +189,8 @@ def foundations(run: Run, config: TrainConfig) -> dict[str, Store]:
     has_cold_start = needs_cold_start(config) or run.store.child(COLD_START).sealed()
     names = ("snapshot", "index", *((COLD_START,) if has_cold_start else ()))
     stores = {name: run.store.child(name) for name in names}
+    if (taught := _taught_here(run, config.policy)) is not None:
+        stores["taught"] = taught
     return stores | ({"shipped": Store(str(SHIPPED))} if is_shipped(config.policy) else {})
 
 

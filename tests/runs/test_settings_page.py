@@ -21,6 +21,7 @@ from kernel_core.config.reference import settings_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 STAGES = {
+    "pipeline": PipelineConfig,
     "compare": CompareConfig,
     "ingest": IngestConfig,
     "ingest verify": VerifyConfig,
@@ -37,14 +38,14 @@ GROUPS = {
     "problems": ProblemsConfig,
 }
 """Groups of settings that several stages share."""
-OF_OTHERS = ("train", "evaluate")
-"""Groups of a comparison that are other stages' settings."""
+OF_OTHERS = ("ingest.", "index.", "train.", "evaluate.", "best_of_n.", "rounds.teach.")
+"""Groups of a pipeline or a comparison that are the settings of other stages."""
 HEAD = """# Settings
 
 Every setting as it is written on the command line, with its default; `null` is no value.
 A description begins with the values, or with the type where the default does not show it.
-`dojo pipeline` takes those of its stages under `ingest.`, `index.`, `train.`, `evaluate.` and `best_of_n.`;
-`dojo compare` those under `train.` and `evaluate.`.
+`dojo pipeline` takes those of its stages under `ingest.`, `index.`, `train.`, `evaluate.` and `best_of_n.`,
+and those of `cold_start.` under `rounds.teach.`; `dojo compare` those under `train.` and `evaluate.`.
 Presets, files, the environment and the command line: [cli.md](cli.md). Defaults that depend on the model:
 [learning.md](learning.md). `python tests/runs/test_settings_page.py` writes this page.
 """
@@ -67,8 +68,9 @@ def _stage(config_class):
     own, names, changed = [], [], []
     usual = {row.key: row for name, group in GROUPS.items() for row in settings_of(group, f"{name}.")}
     for row in settings_of(config_class):
-        if (name := row.key.partition(".")[0]) in OF_OTHERS:
+        if row.key.startswith(OF_OTHERS):
             continue
+        name = row.key.partition(".")[0]
         if name not in GROUPS:
             own.append(row)
             continue

@@ -1,7 +1,7 @@
 """Conversations from other sources, to learn from: chat messages as JSON lines.
 
 A line is `{"messages": [{"role": "system" | "user" | "assistant", "content": TEXT}, …]}`. Every answer of the
-assistant's is taught, with all that came before it as its prompt.
+assistant's is taught, with all that came before it as its prompt. One with `"weight": 0` is a prompt only.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _SHOWN = 5
 class _ChatMessage(BaseModel):
     role: Literal["system", "user", "assistant"]
     content: str = Field(min_length=1)
+    weight: Literal[0, 1] = 1
 
 
 class _Transcript(BaseModel):
@@ -73,7 +74,11 @@ def _read(path: str) -> bytes:
 def _answers(line: bytes, name: str) -> Iterator[Conversation]:
     """Raises `ValueError` (pydantic's is one) where the line is no conversation."""
     messages = _Transcript.model_validate_json(line).messages
-    answers = [index for index, message in enumerate(messages) if message.role == "assistant" and index]
+    answers = [
+        index
+        for index, message in enumerate(messages)
+        if message.role == "assistant" and index and message.weight
+    ]
     if not answers:
         raise ValueError("the assistant answers nothing")
     for index in answers:
@@ -81,7 +86,7 @@ def _answers(line: bytes, name: str) -> Iterator[Conversation]:
             problem_id=name,
             kind="given",
             grade="",
-            messages=tuple(message.model_dump() for message in messages[:index]),
+            messages=tuple(message.model_dump(exclude={"weight"}) for message in messages[:index]),
             answer=messages[index].content,
         )
 
