@@ -9,18 +9,17 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import torch
 from transformers import AutoTokenizer, GenerationConfig
 
 from kernel_core.config import PolicyConfig
 from kernel_core.errors import ConfigError, NotFound, first_line
-from kernel_core.policy.chat_tokens import ChatTokens, Ids
+from kernel_core.policy.chat_tokens import NOTHING, ChatTokens, Ids
 from kernel_core.policy.folder import ABOUT, KIND
 from kernel_core.policy.protocol import Messages, Sample
-from kernel_core.policy.remote_model import Answered, Floats, RemoteModel, RemoteSample, SavedModel
+from kernel_core.policy.remote_model import Answered, Floats, RemoteModel, SavedModel
 from kernel_core.store import Manifest, Store
 
 REMOTE = "tinker"
@@ -86,7 +85,10 @@ class TinkerPolicy(ChatTokens):
             end_ids=self.end_ids,
         )
         written = dict(zip(fits, drawn, strict=True))
-        return [self._as_sample(prompt_ids[row], written.get(row)) for row in range(len(prompts))]
+        return [
+            self.as_sample(self._published, prompt_ids[row], written.get(row, NOTHING))
+            for row in range(len(prompts))
+        ]
 
     def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Floats:
         """See `Trainable`; a server scores at temperature 1."""
@@ -131,16 +133,6 @@ class TinkerPolicy(ChatTokens):
         """Return a new name: a step that is repeated after a kill has the same version and other weights."""
         readable = re.sub(r"[^A-Za-z0-9_-]", "-", self._version)[-60:].strip("-")
         return f"{readable}-{uuid.uuid4().hex[:8]}"
-
-    def _as_sample(self, prompt_ids: Ids, drawn: RemoteSample | None) -> Sample:
-        if drawn is None:
-            nothing = np.zeros(0, np.int32)
-            return Sample("", "error", self._published, prompt_ids, nothing, np.zeros(0, np.float32))
-        ids = drawn.token_ids
-        words = ids[:-1] if drawn.stopped and len(ids) and int(ids[-1]) in self.end_ids else ids
-        text = self.tokenizer.decode(words, skip_special_tokens=False)
-        reason: Literal["stop", "length"] = "stop" if drawn.stopped else "length"
-        return Sample(text, reason, self._published, prompt_ids, ids, drawn.logprobs)
 
 
 class TinkerSampler:
