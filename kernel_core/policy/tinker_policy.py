@@ -20,6 +20,7 @@ from kernel_core.policy.chat_tokens import NOTHING, ChatTokens, Ids
 from kernel_core.policy.folder import ABOUT, KIND
 from kernel_core.policy.protocol import Messages, Sample
 from kernel_core.policy.remote_model import Answered, Floats, RemoteModel, SavedModel
+from kernel_core.policy.sampler import PolicySampler
 from kernel_core.store import Manifest, Store
 
 REMOTE = "tinker"
@@ -135,11 +136,8 @@ class TinkerPolicy(ChatTokens):
         return f"{readable}-{uuid.uuid4().hex[:8]}"
 
 
-class TinkerSampler:
+class TinkerSampler(PolicySampler[TinkerPolicy]):
     """Sampler of the same server."""
-
-    def __init__(self, policy: TinkerPolicy) -> None:
-        self._policy = policy
 
     @property
     def version(self) -> str:
@@ -150,32 +148,11 @@ class TinkerSampler:
         """Write with the weights that train, from the next sample on."""
         self._policy.publish()
 
-    def sample(
-        self,
-        prompts: Sequence[Messages],
-        *,
-        temperature: float,
-        max_new_tokens: int,
-        seed: int | Sequence[int],
-    ) -> list[Sample]:
-        """See `TinkerPolicy.sample`."""
-        return self._policy.sample(prompts, temperature=temperature, max_new_tokens=max_new_tokens, seed=seed)
-
     def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Floats:
         """Return log-probabilities at temperature 1, as the sampler computes them."""
         if temperature != 1.0:
             raise ValueError(f"a Tinker server scores at temperature 1.0, not {temperature}")
         return self._policy.model.sampler_logprobs(Answered(prompt_ids, token_ids))
-
-    def release(self) -> None:
-        """Do nothing."""
-
-    def count_tokens(self, text: str) -> int:
-        """Tokens of a text."""
-        return self._policy.count_tokens(text)
-
-    def close(self) -> None:
-        """Do nothing: the policy ends the connection."""
 
 
 def read_saved(store: Store, config: PolicyConfig) -> tuple[str, SavedModel]:
