@@ -12,9 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-import pyarrow.parquet as pq
-
 from kernel_core.data_folder import DATA
+from kernel_core.parquet_rows import unpacked
 
 MEASURED = DATA / "measured_grades.parquet"
 NEAR_BEST = 0.85
@@ -43,7 +42,7 @@ def fastest_grades(path: Path = MEASURED) -> Mapping[str, tuple[str, ...]]:
     Those with a median speed-up of at least `NEAR_BEST` of the best grade's. A grade that leaves the work to
     torch is dropped where another does its own; where that other one is not measured, its name decides.
     """
-    rows = pq.read_table(path).to_pylist()
+    rows = unpacked(path.read_bytes())
     right: dict[str, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
     judged: dict[str, set[str]] = defaultdict(set)
     for row in rows:

@@ -10,16 +10,15 @@ prompt: so a stage that was cut goes on from what was written, and any judge can
 from __future__ import annotations
 
 import gzip
-import io
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from kernel_core.errors import ConfigError, Corrupt, NotFound
+from kernel_core.parquet_rows import packed, schema_of, unpacked
 from kernel_core.policy.protocol import Message, Sample
 from kernel_core.records import Record, sha256_text
 from kernel_core.store import Store, digest_of
@@ -29,22 +28,15 @@ PIECES = "answers"
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz")
 """Files of answers from elsewhere."""
 _OTHER_NAMES = {"problem": "problem_id", "end": "finish_reason"}
-SCHEMA = pa.schema(
-    [
-        ("problem_id", pa.string()),
-        ("problem_sha256", pa.string()),
-        ("sample", pa.int64()),
-        ("turn", pa.int64()),
-        ("seed", pa.int64()),
-        ("prompt_sha256", pa.string()),
-        ("messages", pa.string()),
-        ("exemplar_ids", pa.list_(pa.string())),
-        ("text", pa.string()),
-        ("finish_reason", pa.string()),
-        ("num_tokens", pa.int64()),
-        ("logprob", pa.float64()),
-        ("policy_version", pa.string()),
-    ]
+SCHEMA = schema_of(
+    (pa.string(), "problem_id problem_sha256"),
+    (pa.int64(), "sample turn seed"),
+    (pa.string(), "prompt_sha256 messages"),
+    (pa.list_(pa.string()), "exemplar_ids"),
+    (pa.string(), "text finish_reason"),
+    (pa.int64(), "num_tokens"),
+    (pa.float64(), "logprob"),
+    (pa.string(), "policy_version"),
 )
 """Columns of the answers; `messages` is the prompt as JSON."""
 Key = tuple[str, int, int]
@@ -201,7 +193,7 @@ def stored_answers(path: str) -> KeptAnswers:
 def _rows(data: bytes, path: str) -> list[dict[str, Any]]:
     try:
         if path.endswith(".parquet"):
-            return pq.ParquetFile(io.BytesIO(data)).read().to_pylist()
+            return unpacked(data)
         text = gzip.decompress(data) if path.endswith(".gz") else data
         rows = [json.loads(line) for line in text.splitlines() if line.strip()]
     except (ValueError, OSError, EOFError, pa.ArrowException) as error:
@@ -212,19 +204,16 @@ def _rows(data: bytes, path: str) -> list[dict[str, Any]]:
 
 
 def _packed(answers: Sequence[KeptAnswer]) -> bytes:
-    rows = [
+    rows = (
         answer.model_dump() | {"messages": json.dumps(answer.messages, ensure_ascii=False)}
         for answer in answers
-    ]
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), sink, compression="zstd")
-    return bytes(sink.getvalue().to_pybytes())
+    )
+    return packed(rows, SCHEMA)
 
 
 def _read(store: Store, name: str) -> list[KeptAnswer]:
-    # Not `read_table`: for a single file too, that imports all of pyarrow.dataset and with it pandas.
     try:
-        rows = pq.ParquetFile(io.BytesIO(store.read(name))).read().to_pylist()
+        rows = unpacked(store.read(name))
         return [KeptAnswer.model_validate(row | {"messages": json.loads(row["messages"])}) for row in rows]
     except (ValueError, KeyError, pa.ArrowException) as error:
         raise Corrupt(f"{store.path(name)} does not hold answers; remove it and run again") from error

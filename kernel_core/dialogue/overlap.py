@@ -122,6 +122,20 @@ def side_by_side(
     return all_judgements
 
 
+def judge_or_none(gym: Gym, requests: Sequence[JudgeRequest]) -> list[Evaluation | None]:
+    """Judge each request, in order; None where the gym failed twice or its problem is none there.
+
+    A fault of the gym is never an evaluation, and so never a reward. Raises `GymUnavailable` when every
+    request failed.
+    """
+    judgement = Judgement(None, requests)
+    _judge(gym, judgement, _Asked())
+    evaluations = [outcome if isinstance(outcome, Evaluation) else None for outcome in judgement.evaluations]
+    if requests and not any(evaluations):
+        raise GymUnavailable(f"the gym left all of {len(requests)} candidates without an evaluation")
+    return evaluations
+
+
 def seconds_judging(judgements: Sequence[Judgement[Part]]) -> float:
     """Wall clock in which at least one part was with the judge."""
     total, until = 0.0, 0.0
@@ -175,9 +189,6 @@ def _ask_one_by_one(gym: Gym, judgement: Judgement[Part], asked: _Asked) -> None
 
     Where the first few of a problem get no answer and none gets one, the rest is skipped: each could cost the
     lives of several judges.
-
-    Where the first few of a problem get no answer and none gets one, the rest of it is not asked about: each
-    of them could cost the lives of several judges.
     """
     for request in judgement.requests:
         problem = request.problem.id

@@ -20,9 +20,10 @@ from functools import cache
 from string import Template
 from typing import Literal
 
+import pynvml
+
 from kernel_core.config import RolloutConfig
 from kernel_core.data_folder import DATA
-from kernel_core.dialogue.gpu_name import gpu_here
 from kernel_core.dialogue.turns import Turn
 from kernel_core.policy.protocol import Message
 from kernel_core.records import Candidate, Exemplar, Problem, Verdict
@@ -123,7 +124,7 @@ def _render(problem: Problem, contents: _Contents, config: RolloutConfig) -> tup
         instruction = f"{instruction}\n{wording.summary}"
     parts = [_exemplar_text(problem, exemplar, wording) for exemplar in contents.exemplars]
     parts.append(Template(wording.problem).substitute(name=problem.name, source=_reference_text(problem)))
-    about = {"gpu": config.gpu or gpu_here(), "dtype": _dtype(problem)}
+    about = {"gpu": config.gpu or _gpu_here(), "dtype": _dtype(problem)}
     system = Template(wording.system).substitute(about) if wording.system else ""
     messages = [_message("system", system)] if system else []
     messages.append(_message("user", "\n".join([*parts, instruction])))
@@ -225,3 +226,14 @@ def _num_tokens(messages: Sequence[Message], count_tokens: Callable[[str], int])
 
 def _message(role: str, content: str) -> Message:
     return {"role": role, "content": content}
+
+
+@cache
+def _gpu_here() -> str:
+    """Return the name of this machine's first GPU by NVML, which needs no CUDA context."""
+    try:
+        pynvml.nvmlInit()
+        name = pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(0))
+    except pynvml.NVMLError:
+        return "an NVIDIA GPU"
+    return name if isinstance(name, str) else str(name, "utf-8")

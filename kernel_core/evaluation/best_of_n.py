@@ -21,10 +21,10 @@ from kernel_core.dialogue.resumable import (
 )
 from kernel_core.errors import Corrupt
 from kernel_core.evaluation.metrics import SpeedKind
-from kernel_core.evaluation.tables import parquet
 from kernel_core.evaluation.winners import Rejudged, Selected, select, speedup_of
 from kernel_core.gym.contract.requests import Gym
 from kernel_core.gym.judge.audited_problems import load_audited
+from kernel_core.parquet_rows import packed, schema_of
 from kernel_core.policy.protocol import Policy
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Record
@@ -36,23 +36,15 @@ log = logging.getLogger(__name__)
 
 KIND = "winners"
 
-WINNER_SCHEMA = pa.schema(
-    [
-        ("problem_id", pa.string()),
-        ("family", pa.string()),
-        ("level", pa.int64()),
-        ("candidate_sha256", pa.string()),
-        ("sample", pa.int64()),
-        ("turn", pa.int64()),
-        ("rank", pa.int64()),
-        ("speed_kind", pa.string()),
-        ("speedup", pa.float64()),
-        ("first_speedup", pa.float64()),
-        ("trials_passed", pa.int64()),
-        ("candidates", pa.int64()),
-        ("correct", pa.int64()),
-        ("kernel", pa.string()),
-    ]
+WINNER_SCHEMA = schema_of(
+    (pa.string(), "problem_id family"),
+    (pa.int64(), "level"),
+    (pa.string(), "candidate_sha256"),
+    (pa.int64(), "sample turn rank"),
+    (pa.string(), "speed_kind"),
+    (pa.float64(), "speedup first_speedup"),
+    (pa.int64(), "trials_passed candidates correct"),
+    (pa.string(), "kernel"),
 )
 
 
@@ -71,11 +63,6 @@ class Selection(Record):
     def winners(self) -> tuple[Selected, ...]:
         """Problems that have a winner."""
         return tuple(selected for selected in self.problems if selected.winner is not None)
-
-    @property
-    def without_winner(self) -> tuple[Selected, ...]:
-        """Problems that have none."""
-        return tuple(selected for selected in self.problems if selected.winner is None)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a problem, for a table."""
@@ -194,7 +181,7 @@ def _write(selection: Selection, store: Store) -> dict[str, str]:
         files[f"{folder}/evidence.json"] = store.write(f"{folder}/evidence.json", evidence)
         rows.append(_winner_row(selected, selected.winner, selection.speed_kind, f"{folder}/kernel.py"))
     table, report = "winners/winners.parquet", "winners/report.json"
-    files[table] = store.write(table, parquet(rows, WINNER_SCHEMA))
+    files[table] = store.write(table, packed(rows, WINNER_SCHEMA))
     files[report] = store.write(report, selection.model_dump_json(indent=2).encode() + b"\n")
     return files
 

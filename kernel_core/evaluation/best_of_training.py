@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-
-import pyarrow.parquet as pq
 
 from kernel_core.config import TrainConfig
 from kernel_core.dialogue.rollout import seed_of
@@ -17,6 +14,7 @@ from kernel_core.evaluation.metrics import SpeedKind
 from kernel_core.evaluation.winners import Selected, select
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.gym.judge.audited_problems import load_audited
+from kernel_core.parquet_rows import unpacked
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Candidate, Evaluation, Problem, Verdict
 from kernel_core.store import Store
@@ -65,7 +63,7 @@ def best_of_training(
 def _rows(training: Store) -> Iterator[_Row]:
     """Yield a row for each judged turn of a training, in order."""
     for name in sorted(training.names("evaluations")):
-        yield from pq.ParquetFile(io.BytesIO(training.read(f"evaluations/{name}"))).read(_COLUMNS).to_pylist()
+        yield from unpacked(training.read(f"evaluations/{name}"), _COLUMNS)
 
 
 def _best_of(problem: Problem, rows: Sequence[_Row], gym: Gym, kind: SpeedKind, seed: int) -> Selected:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections import Counter
@@ -11,12 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from kernel_core.dialogue.answers import FILE, PIECES, KeptAnswers
 from kernel_core.errors import NotFound
 from kernel_core.evaluation.tables import TURN_SCHEMA, Row
+from kernel_core.parquet_rows import packed, unpacked
 from kernel_core.records import Record, Verdict
 from kernel_core.store import Store
 
@@ -66,9 +63,9 @@ def answers_of(run: Store, folder: str, verdict: str | None, word: str, most: in
     rows = _chosen(run, folder, verdict, word)
     if out is None:
         return "\n".join(map(_shown, islice(rows, most)))
-    table = pa.Table.from_pylist(list(rows))
-    pq.write_table(table, out, compression="zstd")
-    return f"{table.num_rows} answers are in {out}"
+    chosen = list(rows)
+    out.write_bytes(packed(chosen))
+    return f"{len(chosen)} answers are in {out}"
 
 
 def _shown(row: Row) -> str:
@@ -106,8 +103,8 @@ def _has_answers(store: Store) -> bool:
 def _with_evaluations(store: Store) -> list[Row]:
     judged = {}
     if store.exists("evaluations.parquet"):
-        table = pq.ParquetFile(io.BytesIO(store.read("evaluations.parquet"))).read()
-        judged = {(row["problem_id"], row["sample"], row["turn"]): row for row in table.to_pylist()}
+        rows = unpacked(store.read("evaluations.parquet"))
+        judged = {(row["problem_id"], row["sample"], row["turn"]): row for row in rows}
     if not (store.exists(FILE) or store.exists(PIECES)):
         return [{"text": row["answer"], **row} for row in judged.values()]
     unknown = dict.fromkeys(TURN_SCHEMA.names)
@@ -123,9 +120,7 @@ def _with_evaluations(store: Store) -> list[Row]:
 
 def answer_rows(store: Store) -> list[Row]:
     """One row an answer, in order of problem, sample and turn."""
-    table = pq.ParquetFile(io.BytesIO(store.read("evaluations.parquet"))).read(columns=_COLUMNS)
-    rows: list[Row] = table.to_pylist()
-    return rows
+    return unpacked(store.read("evaluations.parquet"), _COLUMNS)
 
 
 def diagnose(rows: Sequence[Row], max_new_tokens: int, kind: str = "torch") -> Diagnosis:

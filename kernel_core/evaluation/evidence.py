@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from kernel_core.evaluation.metrics import SpeedKind, in_words
+from kernel_core.parquet_rows import unpacked
 from kernel_core.records import Record, Verdict
 from kernel_core.store import Store
 
@@ -62,10 +60,9 @@ def extremes(store: Store) -> tuple[list[Shown], list[Shown]]:
 
 
 def _one_a_problem(store: Store, is_wanted: Callable[[Shown, Shown], bool]) -> list[Shown]:
-    # Not `read_table`: for a single file too, that imports all of pyarrow.dataset and with it pandas.
-    table = pq.ParquetFile(io.BytesIO(store.read("evaluations.parquet"))).read(columns=_COLUMNS)
+    rows = unpacked(store.read("evaluations.parquet"), _COLUMNS)
     by_problem: dict[str, Shown] = {}
-    for shown in map(_shown, table.to_pylist()):
+    for shown in map(_shown, rows):
         if shown.problem_id not in by_problem or is_wanted(shown, by_problem[shown.problem_id]):
             by_problem[shown.problem_id] = shown
     return list(by_problem.values())

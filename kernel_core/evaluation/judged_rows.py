@@ -6,34 +6,29 @@ a comparison), `experiment`, and `evaluation`: the judge's whole evaluation as J
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kernel_core.config import Arm
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.evaluation.groups import JudgedAnswer, difference_rows, figure_rows, pairs_of, read_answers
 from kernel_core.evaluation.kinds import baseline_rows, kind_rows, without_empty_columns
 from kernel_core.evaluation.metrics import ProblemOutcomes, Scorecard, outcome_of, outcomes_in
-from kernel_core.evaluation.tables import parquet
+from kernel_core.parquet_rows import packed, schema_of, unpacked
 from kernel_core.records import Evaluation
 from kernel_core.store import Store
 
 Row = dict[str, Any]
 
-SCHEMA = pa.schema(
-    [
-        ("run", pa.string()),
-        ("seed", pa.int64()),
-        ("problem", pa.string()),
-        ("sample", pa.int64()),
-        ("verdict", pa.string()),
-        ("speedup", pa.float64()),
-        ("own_share", pa.float64()),
-    ]
+SCHEMA = schema_of(
+    (pa.string(), "run"),
+    (pa.int64(), "seed"),
+    (pa.string(), "problem"),
+    (pa.int64(), "sample"),
+    (pa.string(), "verdict"),
+    (pa.float64(), "speedup own_share"),
 )
 """Columns of the file that a comparison writes."""
 KIND = "comparison"
@@ -46,7 +41,7 @@ def read_rows(path: str) -> list[Row]:
     """Return the rows of a Parquet file. Raises `ConfigError` for a file of something else."""
     folder, _, name = path.rpartition("/")
     try:
-        rows: list[Row] = pq.ParquetFile(io.BytesIO(Store(folder or ".").read(name))).read().to_pylist()
+        rows = unpacked(Store(folder or ".").read(name))
     except pa.ArrowException as error:
         raise ConfigError(f"{path} is no Parquet file of judged answers: {error}") from error
     if missing := [column for column in _NEEDED if rows and column not in rows[0]]:
@@ -113,11 +108,11 @@ def write_comparison(cards: Mapping[Arm, Sequence[Scorecard]], store: Store) -> 
     """
     rows = [row for arm, its in cards.items() for row in rows_of(arm.method, arm.seed, its)]
     tables = figure_tables(rows, next(iter(cards)).method)
-    files = {ANSWERS: store.write(ANSWERS, parquet(rows, SCHEMA))}
+    files = {ANSWERS: store.write(ANSWERS, packed(rows, SCHEMA))}
     for name, title in (("figures.parquet", FIGURES), ("differences.parquet", DIFFERENCES)):
         if lines := tables.get(title):
             schema = pa.Table.from_pylist(lines).schema
-            files[name] = store.write(name, parquet(lines, schema))
+            files[name] = store.write(name, packed(lines, schema))
     store.seal(KIND, files, meta={"arms": [arm.name for arm in cards]})
 
 

@@ -19,6 +19,7 @@ from kernel_core.errors import ConfigError
 from kernel_core.evaluation.comparison import Change, Comparison, compare
 from kernel_core.evaluation.metrics import Scorecard
 from kernel_core.evaluation.scorecard import load_scorecard
+from kernel_core.parquet_rows import packed, schema_of
 from kernel_core.records import Record
 from kernel_core.runs.resolve import locate_checkpoint
 from kernel_core.runs.run_folder import Run
@@ -30,23 +31,13 @@ NIGHT = "%Y-%m-%dT%H%M"
 MOST_NIGHTS = 90
 """In a trend."""
 
-TREND_SCHEMA = pa.schema(
-    [
-        ("night", pa.string()),
-        ("checkpoint", pa.string()),
-        ("missed_before", pa.int64()),
-        ("correct_rate", pa.float64()),
-        ("correct_low", pa.float64()),
-        ("correct_high", pa.float64()),
-        ("speed_kind", pa.string()),
-        ("fast_1", pa.float64()),
-        ("fast_1_low", pa.float64()),
-        ("fast_1_high", pa.float64()),
-        ("change_in_correct_rate", pa.float64()),
-        ("change_low", pa.float64()),
-        ("change_high", pa.float64()),
-        ("regressed", pa.list_(pa.string())),
-    ]
+TREND_SCHEMA = schema_of(
+    (pa.string(), "night checkpoint"),
+    (pa.int64(), "missed_before"),
+    (pa.float64(), "correct_rate correct_low correct_high"),
+    (pa.string(), "speed_kind"),
+    (pa.float64(), "fast_1 fast_1_low fast_1_high change_in_correct_rate change_low change_high"),
+    (pa.list_(pa.string()), "regressed"),
 )
 
 
@@ -161,10 +152,9 @@ def trend_file(watched: str, kind: str) -> str:
 def write_trend(nightly: Run, watched: str) -> tuple[str, ...]:
     """Store the table and the plot of a watched run's nights; return what regressed in the last, in words."""
     from kernel_core.evaluation.plots import trend_png
-    from kernel_core.evaluation.tables import parquet
 
     rows = trend_rows(finished_nights(nightly, watched))
-    nightly.store.write(trend_file(watched, "parquet"), parquet(rows, TREND_SCHEMA))
+    nightly.store.write(trend_file(watched, "parquet"), packed(rows, TREND_SCHEMA))
     nightly.store.write(trend_file(watched, "png"), trend_png(rows))
     return tuple(rows[-1]["regressed"])
 

@@ -32,12 +32,12 @@ from kernel_core.evaluation.tables import (
     family_rows,
     headline_rows,
     kernelbench_results,
-    parquet,
     problem_rows,
     turn_rows,
 )
 from kernel_core.gym.contract.requests import Gym
 from kernel_core.gym.judge.audited_problems import load_audited
+from kernel_core.parquet_rows import packed
 from kernel_core.policy.protocol import Policy
 from kernel_core.progress import Progress, silent
 from kernel_core.records import NotJudged, Problem
@@ -229,10 +229,10 @@ def _write(
 
     return {
         "evaluations.parquet": store.write(
-            "evaluations.parquet", parquet(turn_rows(problems, groups, card.headline), TURN_SCHEMA)
+            "evaluations.parquet", packed(turn_rows(problems, groups, card.headline), TURN_SCHEMA)
         ),
-        "problems.parquet": store.write("problems.parquet", parquet(problem_rows(card), PROBLEM_SCHEMA)),
-        "families.parquet": store.write("families.parquet", parquet(family_rows(card), FAMILY_SCHEMA)),
+        "problems.parquet": store.write("problems.parquet", packed(problem_rows(card), PROBLEM_SCHEMA)),
+        "families.parquet": store.write("families.parquet", packed(family_rows(card), FAMILY_SCHEMA)),
         "eval_results.json": store.write_json("eval_results.json", kernelbench_results(problems, groups)),
         "fast_p.png": store.write("fast_p.png", fast_p_png(card)),
         "scorecard.json": store.write("scorecard.json", card.model_dump_json(indent=2).encode() + b"\n"),

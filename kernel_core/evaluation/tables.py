@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kernel_core.dialogue.turns import TrajectoryGroup, Turn
 from kernel_core.evaluation.metrics import (
@@ -22,92 +21,54 @@ from kernel_core.evaluation.metrics import (
 )
 from kernel_core.evaluation.statistics import Estimate, geometric_mean
 from kernel_core.evaluation.work import FUSED_TAIL_BELOW
+from kernel_core.parquet_rows import schema_of
 from kernel_core.records import Candidate, Evaluation, Problem
 
 Row = dict[str, Any]
 
-TURN_SCHEMA = pa.schema(
-    [
-        ("problem_id", pa.string()),
-        ("family", pa.string()),
-        ("level", pa.int64()),
-        ("sample", pa.int64()),
-        ("turn", pa.int64()),
-        ("is_last", pa.bool_()),
-        ("is_best", pa.bool_()),
-        ("verdict", pa.string()),
-        ("trials_passed", pa.int64()),
-        ("trials", pa.int64()),
-        ("speedup", pa.float64()),
-        ("runtime_ms", pa.float64()),
-        ("reference_ms", pa.float64()),
-        ("baseline", pa.string()),
-        *((f"speedup_over_{name}", pa.float64()) for name in SIDE_BY_SIDE),
-        ("product_precision", pa.string()),
-        ("tolerances_passed", pa.list_(pa.string())),
-        ("predicted_speedup", pa.float64()),
-        ("predicted_ms", pa.float64()),
-        ("reference_predicted_ms", pa.float64()),
-        ("predicted_gpu", pa.string()),
-        ("own_kernel_share", pa.float64()),
-        ("num_tokens", pa.int64()),
-        ("finish_reason", pa.string()),
-        ("repeats_earlier", pa.bool_()),
-        ("exemplar_ids", pa.list_(pa.string())),
-        ("candidate_sha256", pa.string()),
-        ("code", pa.string()),
-        ("answer", pa.string()),
-        ("findings", pa.list_(pa.string())),
-        ("feedback", pa.string()),
-        ("policy_version", pa.string()),
-        ("gym_version", pa.string()),
-        ("device", pa.string()),
-        ("seconds", pa.float64()),
-    ]
+TURN_SCHEMA = schema_of(
+    (pa.string(), "problem_id family"),
+    (pa.int64(), "level sample turn"),
+    (pa.bool_(), "is_last is_best"),
+    (pa.string(), "verdict"),
+    (pa.int64(), "trials_passed trials"),
+    (pa.float64(), "speedup runtime_ms reference_ms"),
+    (pa.string(), "baseline"),
+    (pa.float64(), " ".join(f"speedup_over_{name}" for name in SIDE_BY_SIDE)),
+    (pa.string(), "product_precision"),
+    (pa.list_(pa.string()), "tolerances_passed"),
+    (pa.float64(), "predicted_speedup predicted_ms reference_predicted_ms"),
+    (pa.string(), "predicted_gpu"),
+    (pa.float64(), "own_kernel_share"),
+    (pa.int64(), "num_tokens"),
+    (pa.string(), "finish_reason"),
+    (pa.bool_(), "repeats_earlier"),
+    (pa.list_(pa.string()), "exemplar_ids"),
+    (pa.string(), "candidate_sha256 code answer"),
+    (pa.list_(pa.string()), "findings"),
+    (pa.string(), "feedback policy_version gym_version device"),
+    (pa.float64(), "seconds"),
 )
 """Columns of `evaluations.parquet`. `answer` is the text of an answer without `code`.
 
 `seconds` is the judge's wall clock; other CPU columns repeat exactly.
 """
 
-PROBLEM_SCHEMA = pa.schema(
-    [
-        ("problem_id", pa.string()),
-        ("family", pa.string()),
-        ("level", pa.int64()),
-        ("samples", pa.int64()),
-        ("compiled", pa.int64()),
-        ("correct", pa.int64()),
-        ("correct_best_turn", pa.int64()),
-        ("speed_kind", pa.string()),
-        ("faster_than_baseline", pa.int64()),
-        ("geometric_mean_speedup", pa.float64()),
-        ("best_speedup", pa.float64()),
-    ]
+PROBLEM_SCHEMA = schema_of(
+    (pa.string(), "problem_id family"),
+    (pa.int64(), "level samples compiled correct correct_best_turn"),
+    (pa.string(), "speed_kind"),
+    (pa.int64(), "faster_than_baseline"),
+    (pa.float64(), "geometric_mean_speedup best_speedup"),
 )
 
-FAMILY_SCHEMA = pa.schema(
-    [
-        ("family", pa.string()),
-        ("problems", pa.int64()),
-        ("samples", pa.int64()),
-        ("format_rate", pa.float64()),
-        ("compile_rate", pa.float64()),
-        ("correct_rate", pa.float64()),
-        ("correct_rate_low", pa.float64()),
-        ("correct_rate_high", pa.float64()),
-        ("speed_kind", pa.string()),
-        ("fast_1", pa.float64()),
-        ("geometric_mean_speedup", pa.float64()),
-    ]
+FAMILY_SCHEMA = schema_of(
+    (pa.string(), "family"),
+    (pa.int64(), "problems samples"),
+    (pa.float64(), "format_rate compile_rate correct_rate correct_rate_low correct_rate_high"),
+    (pa.string(), "speed_kind"),
+    (pa.float64(), "fast_1 geometric_mean_speedup"),
 )
-
-
-def parquet(rows: Sequence[Row], schema: pa.Schema) -> bytes:
-    """Rows as a Parquet file."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), sink)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def turn_rows(problems: Sequence[Problem], groups: Sequence[TrajectoryGroup], kind: SpeedKind) -> list[Row]:

@@ -14,8 +14,8 @@ from typing import Any
 
 from kernel_core.dialogue.environment import EpisodeSource
 from kernel_core.dialogue.episode import Episode
+from kernel_core.dialogue.overlap import judge_or_none
 from kernel_core.gym.contract.requests import Gym
-from kernel_core.interop.judging import judge_or_none
 from kernel_core.policy.protocol import Message
 
 _MARK = "kernel-dojo-answer"

@@ -20,10 +20,11 @@ import pyarrow as pa
 
 from kernel_core.dialogue.turns import TrajectoryGroup
 from kernel_core.evaluation.metrics import SpeedKind
-from kernel_core.evaluation.tables import TURN_SCHEMA, parquet, turn_rows
+from kernel_core.evaluation.tables import TURN_SCHEMA, turn_rows
 from kernel_core.learn.alarms import Alarm, alarms_after
 from kernel_core.learn.credit import GradedTurn
 from kernel_core.learn.winners import WINNERS
+from kernel_core.parquet_rows import packed, schema_of
 from kernel_core.records import Candidate, Problem
 from kernel_core.runs.resolve import CHECKPOINTS
 from kernel_core.store import Store
@@ -31,31 +32,20 @@ from kernel_core.store import Store
 METRICS = "metrics.jsonl"
 TABLES = ("turns", "evaluations")
 
-GRADED_SCHEMA = pa.schema(
-    [
-        ("step", pa.int64()),
-        ("stage", pa.string()),
-        ("problem_id", pa.string()),
-        ("family", pa.string()),
-        ("trajectory", pa.int64()),
-        ("turn", pa.int64()),
-        ("messages", pa.string()),
-        ("completion", pa.string()),
-        ("thinking", pa.string()),
-        ("candidate_sha256", pa.string()),
-        ("verdict", pa.string()),
-        ("worth", pa.float64()),
-        *((f"worth_{name}", pa.float64()) for name in ("format", "compile", "correct", "speed")),
-        *((f"worth_{name}", pa.float64()) for name in ("own_share", "thinking", "length", "penalty")),
-        ("paid", pa.float64()),
-        ("return", pa.float64()),
-        ("advantage", pa.float64()),
-        ("repeats_earlier", pa.bool_()),
-        ("num_tokens", pa.int64()),
-        ("finish_reason", pa.string()),
-        ("exemplar_ids", pa.list_(pa.string())),
-        ("policy_version", pa.string()),
-    ]
+GRADED_SCHEMA = schema_of(
+    (pa.int64(), "step"),
+    (pa.string(), "stage problem_id family"),
+    (pa.int64(), "trajectory turn"),
+    (pa.string(), "messages completion thinking candidate_sha256 verdict"),
+    (pa.float64(), "worth"),
+    (pa.float64(), " ".join(f"worth_{name}" for name in ("format", "compile", "correct", "speed"))),
+    (pa.float64(), " ".join(f"worth_{name}" for name in ("own_share", "thinking", "length", "penalty"))),
+    (pa.float64(), "paid return advantage"),
+    (pa.bool_(), "repeats_earlier"),
+    (pa.int64(), "num_tokens"),
+    (pa.string(), "finish_reason"),
+    (pa.list_(pa.string()), "exemplar_ids"),
+    (pa.string(), "policy_version"),
 )
 """Columns of `turns/`; `messages` is JSON."""
 
@@ -95,8 +85,8 @@ class Journal:
             for graded_turn in group
         ]
         name = f"step-{step:06d}.parquet"
-        self._store.write(f"turns/{name}", parquet(rows, GRADED_SCHEMA))
-        self._store.write(f"evaluations/{name}", parquet(turn_rows(problems, groups, kind), TURN_SCHEMA))
+        self._store.write(f"turns/{name}", packed(rows, GRADED_SCHEMA))
+        self._store.write(f"evaluations/{name}", packed(turn_rows(problems, groups, kind), TURN_SCHEMA))
 
     def write_metrics(self, step: int, words: Mapping[str, str], numbers: Mapping[str, float]) -> list[Alarm]:
         """Append a row to `metrics.jsonl` and its numbers to tensorboard's curves.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +12,24 @@ import numpy.typing as npt
 from kernel_core.config import PolicyConfig, RolloutConfig
 from kernel_core.dialogue.prompt import format_completion
 from kernel_core.errors import ConfigError
-from kernel_core.policy.protocol import Messages
+from kernel_core.policy.protocol import Messages, Sample
 
 log = logging.getLogger(__name__)
 
 Ids = npt.NDArray[np.int32]
+
+
+class Drawn(NamedTuple):
+    """Tokens of one answer with their log-probabilities."""
+
+    token_ids: Ids
+    """Includes the end token where the answer ended by itself."""
+    logprobs: npt.NDArray[np.float32]
+    stopped: bool
+
+
+NOTHING = Drawn(np.zeros(0, np.int32), np.zeros(0, np.float32), stopped=False)
+"""The answer to a prompt that leaves no room for one."""
 
 PLAIN_TEMPLATE = (
     "{% for message in messages %}{{ '### ' + message['role'] + '\n' + message['content'] + '\n\n' }}"
@@ -55,6 +68,14 @@ class ChatTokens:
                 self.config.max_context,
             )
         return prompt_ids, room
+
+    def as_sample(self, version: str, prompt_ids: Ids, drawn: Drawn) -> Sample:
+        """Return an answer with its text, written by the weights of this version."""
+        ids = drawn.token_ids
+        words = ids[:-1] if drawn.stopped and len(ids) and int(ids[-1]) in self.end_ids else ids
+        text = self.tokenizer.decode(words, skip_special_tokens=False)
+        reason: Literal["stop", "length", "error"] = "stop" if drawn.stopped else "length"
+        return Sample(text, "error" if drawn is NOTHING else reason, version, prompt_ids, ids, drawn.logprobs)
 
     def prompt_texts(self, conversations: Sequence[Messages]) -> list[str]:
         """Conversations in the words of the chat template, up to where the next answer begins."""

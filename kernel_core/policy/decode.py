@@ -17,23 +17,13 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-Ids = npt.NDArray[np.int32]
+from kernel_core.policy.chat_tokens import Drawn, Ids
 
 _COMPACT_BELOW = 0.8
 """Finished rows are dropped from the batch once fewer than this share of it is still writing."""
 
 _SHARED_AT_LEAST = 0.4
 """Neighbouring prompts are prefilled as prefix and rest when they agree on this share of the longer one."""
-
-
-@dataclass(frozen=True, slots=True)
-class DecodedRow:
-    """Tokens and log-probabilities of one row."""
-
-    token_ids: Ids
-    logprobs: npt.NDArray[np.float32]
-    stopped: bool
-    """True if the last token is an end token."""
 
 
 @dataclass(slots=True)
@@ -96,7 +86,7 @@ def decode(
     temperature: float,
     end_ids: Sequence[int],
     pad_id: int,
-) -> list[DecodedRow]:
+) -> list[Drawn]:
     """Sample one continuation per prompt, in order.
 
     `max_new` bounds each row; `uniforms_B_T` in [0, 1) are the row's random numbers, one a token, turned
@@ -133,7 +123,7 @@ def decode(
         logits_B_V = _read(model, context, token_b[:, None], writing_b[:, None].long())
     tokens, logprobs = tokens_B_T.cpu().numpy().astype(np.int32), logprobs_B_T.cpu().numpy()
     return [
-        DecodedRow(tokens[row, :length].copy(), logprobs[row, :length].copy(), stopped)
+        Drawn(tokens[row, :length].copy(), logprobs[row, :length].copy(), stopped)
         for row, (length, stopped) in enumerate(zip(length_B.tolist(), stopped_B.tolist(), strict=True))
     ]
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kernel_core.policy.chat_tokens import Ids
+from kernel_core.policy.chat_tokens import Drawn, Ids
 
 Floats = npt.NDArray[np.float32]
 
@@ -41,15 +41,6 @@ class Learned(NamedTuple):
     """Log-probabilities of each answer's tokens, as the backward pass computed them."""
     grad_norm: float | None
     """None where the server does not report it."""
-
-
-class RemoteSample(NamedTuple):
-    """A sampled answer."""
-
-    token_ids: Ids
-    """Includes the end token where the answer ended by itself."""
-    logprobs: Floats
-    stopped: bool
 
 
 class SavedModel(NamedTuple):
@@ -99,7 +90,7 @@ class RemoteModel(Protocol):
         temperature: float,
         seeds: Sequence[int],
         end_ids: Sequence[int],
-    ) -> list[RemoteSample]:
+    ) -> list[Drawn]:
         """Sample one answer per prompt with the weights published last."""
         ...
 

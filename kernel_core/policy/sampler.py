@@ -19,7 +19,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ from kernel_core.policy.trainable import Trainable
 from kernel_core.store import Store
 
 Logprobs = npt.NDArray[np.float32]
+PolicyT = TypeVar("PolicyT", bound=Trainable)
 
 
 class Sampler(Policy, Protocol):
@@ -101,10 +102,10 @@ def _server_sampler(config: TrainConfig, policy: TorchPolicy, store: Store) -> S
     return ServerSampler(policy, config.sampler, store.child("adapters"), server, weights)
 
 
-class _LocalSampler:
-    """Sampler on a policy of this process."""
+class PolicySampler(Generic[PolicyT]):
+    """Sampler that asks a policy of this process."""
 
-    def __init__(self, policy: TorchPolicy) -> None:
+    def __init__(self, policy: PolicyT) -> None:
         self._policy = policy
 
     @property
@@ -120,19 +121,19 @@ class _LocalSampler:
         max_new_tokens: int,
         seed: int | Sequence[int],
     ) -> list[Sample]:
-        """See `TorchPolicy.sample`."""
+        """See `Policy.sample`."""
         with self._arithmetic():
             return self._policy.sample(
                 prompts, temperature=temperature, max_new_tokens=max_new_tokens, seed=seed
             )
 
     def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Logprobs:
-        """See `TorchPolicy.logprobs`."""
+        """See `Trainable.logprobs`."""
         with self._arithmetic():
             return self._policy.logprobs(prompt_ids, token_ids, temperature)
 
     def release(self) -> None:
-        """See `TorchPolicy.release`."""
+        """See `Policy.release`."""
         self._policy.release()
 
     def count_tokens(self, text: str) -> int:
@@ -146,7 +147,7 @@ class _LocalSampler:
         return nullcontext()
 
 
-class InlineSampler(_LocalSampler):
+class InlineSampler(PolicySampler[TorchPolicy]):
     """Sampler on the training weights, in bfloat16 on CUDA where the policy computes so."""
 
     def publish(self, policy: TorchPolicy) -> None:
@@ -158,7 +159,7 @@ class InlineSampler(_LocalSampler):
         return torch.autocast("cuda", torch.bfloat16, enabled=is_enabled, cache_enabled=False)
 
 
-class CopySampler(_LocalSampler):
+class CopySampler(PolicySampler[TorchPolicy]):
     """Sampler on a copy of the training weights, in the type that the policy computes in.
 
     Frozen weights on the same device are shared.

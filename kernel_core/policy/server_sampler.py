@@ -33,14 +33,14 @@ import uuid
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import httpx
 import numpy as np
 
 from kernel_core.config import SamplerConfig
 from kernel_core.errors import ConfigError, SourceUnavailable
-from kernel_core.policy.chat_tokens import Ids
+from kernel_core.policy.chat_tokens import NOTHING, Drawn, Ids
 from kernel_core.policy.protocol import Messages, Sample
 from kernel_core.policy.sampler import Logprobs
 from kernel_core.policy.served_weights import ServedWeights
@@ -141,13 +141,11 @@ class ServerSampler:
         than was asked.
         """
         with self._tokenizing:
-            prompt_ids = [self._policy.encode_messages(messages) for messages in prompts]
-        room = [min(max_new_tokens, self._policy.config.max_context - len(ids)) for ids in prompt_ids]
+            prompt_ids, room = self._policy.encode_with_room(prompts, max_new_tokens)
 
         def ask(row: int) -> Sample:
             if room[row] <= 0:
-                nothing = np.zeros(0, np.int32)
-                return Sample("", "error", self._version, prompt_ids[row], nothing, np.zeros(0, np.float32))
+                return self._policy.as_sample(self._version, prompt_ids[row], NOTHING)
             answer = self._complete(
                 prompt_ids[row],
                 max_tokens=room[row],
@@ -238,12 +236,8 @@ class ServerSampler:
                 f"{self._endpoint} answered {len(token_ids)} tokens with {len(logprobs)} log-probabilities, "
                 "or read another prompt than was sent"
             )
-        reason: Literal["stop", "length"] = "length" if choice["finish_reason"] == "length" else "stop"
-        words = token_ids
-        if reason == "stop" and len(words) and int(words[-1]) in self._policy.end_ids:
-            words = words[:-1]
-        text = self._policy.tokenizer.decode(words, skip_special_tokens=False)
-        return Sample(text, reason, self._version, prompt_ids, token_ids, logprobs)
+        drawn = Drawn(token_ids, logprobs, stopped=choice["finish_reason"] != "length")
+        return self._policy.as_sample(self._version, prompt_ids, drawn)
 
     def _path(self, name: str) -> str:
         return self._adapters.path(name).removeprefix("file://")

@@ -22,8 +22,8 @@ import numpy as np
 
 from kernel_core.config import PolicyConfig
 from kernel_core.errors import ConfigError, SourceUnavailable, first_line
-from kernel_core.policy.chat_tokens import Ids
-from kernel_core.policy.remote_model import Answered, Floats, Learned, RemoteSample, SavedModel, Weighted
+from kernel_core.policy.chat_tokens import Drawn, Ids
+from kernel_core.policy.remote_model import Answered, Floats, Learned, SavedModel, Weighted
 from kernel_core.policy.tinker_rows import answer_logprobs, datum, num_targets, scaled, zeros
 
 log = logging.getLogger(__name__)
@@ -152,7 +152,7 @@ class TinkerModel:
         temperature: float,
         seeds: Sequence[int],
         end_ids: Sequence[int],
-    ) -> list[RemoteSample]:
+    ) -> list[Drawn]:
         """See `RemoteModel`. All prompts are under way at once: the server batches them."""
         from tinker import types
 
@@ -195,7 +195,7 @@ class TinkerModel:
                 ": it reduces the loss in a way that is not known here"
             )
 
-    def _drawn(self, answer: Any) -> RemoteSample:
+    def _drawn(self, answer: Any) -> Drawn:
         sequence = answer.sequences[0]
         tokens, logprobs = list(sequence.tokens), sequence.logprobs
         if logprobs is None or len(logprobs) != len(tokens):
@@ -205,7 +205,7 @@ class TinkerModel:
                 "needs one a token"
             )
         is_stopped = sequence.stop_reason == "stop"
-        return RemoteSample(np.array(tokens, np.int32), np.array(logprobs, np.float32), is_stopped)
+        return Drawn(np.array(tokens, np.int32), np.array(logprobs, np.float32), is_stopped)
 
     def _client(self) -> Any:
         if self._service is None:

@@ -9,18 +9,18 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import torch
 from transformers import AutoTokenizer, GenerationConfig
 
 from kernel_core.config import PolicyConfig
 from kernel_core.errors import ConfigError, NotFound, first_line
-from kernel_core.policy.chat_tokens import ChatTokens, Ids
+from kernel_core.policy.chat_tokens import NOTHING, ChatTokens, Ids
 from kernel_core.policy.folder import ABOUT, KIND
 from kernel_core.policy.protocol import Messages, Sample
-from kernel_core.policy.remote_model import Answered, Floats, RemoteModel, RemoteSample, SavedModel
+from kernel_core.policy.remote_model import Answered, Floats, RemoteModel, SavedModel
+from kernel_core.policy.sampler import PolicySampler
 from kernel_core.store import Manifest, Store
 
 REMOTE = "tinker"
@@ -86,7 +86,10 @@ class TinkerPolicy(ChatTokens):
             end_ids=self.end_ids,
         )
         written = dict(zip(fits, drawn, strict=True))
-        return [self._as_sample(prompt_ids[row], written.get(row)) for row in range(len(prompts))]
+        return [
+            self.as_sample(self._published, prompt_ids[row], written.get(row, NOTHING))
+            for row in range(len(prompts))
+        ]
 
     def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Floats:
         """See `Trainable`; a server scores at temperature 1."""
@@ -132,22 +135,9 @@ class TinkerPolicy(ChatTokens):
         readable = re.sub(r"[^A-Za-z0-9_-]", "-", self._version)[-60:].strip("-")
         return f"{readable}-{uuid.uuid4().hex[:8]}"
 
-    def _as_sample(self, prompt_ids: Ids, drawn: RemoteSample | None) -> Sample:
-        if drawn is None:
-            nothing = np.zeros(0, np.int32)
-            return Sample("", "error", self._published, prompt_ids, nothing, np.zeros(0, np.float32))
-        ids = drawn.token_ids
-        words = ids[:-1] if drawn.stopped and len(ids) and int(ids[-1]) in self.end_ids else ids
-        text = self.tokenizer.decode(words, skip_special_tokens=False)
-        reason: Literal["stop", "length"] = "stop" if drawn.stopped else "length"
-        return Sample(text, reason, self._published, prompt_ids, ids, drawn.logprobs)
 
-
-class TinkerSampler:
+class TinkerSampler(PolicySampler[TinkerPolicy]):
     """Sampler of the same server."""
-
-    def __init__(self, policy: TinkerPolicy) -> None:
-        self._policy = policy
 
     @property
     def version(self) -> str:
@@ -158,32 +148,11 @@ class TinkerSampler:
         """Write with the weights that train, from the next sample on."""
         self._policy.publish()
 
-    def sample(
-        self,
-        prompts: Sequence[Messages],
-        *,
-        temperature: float,
-        max_new_tokens: int,
-        seed: int | Sequence[int],
-    ) -> list[Sample]:
-        """See `TinkerPolicy.sample`."""
-        return self._policy.sample(prompts, temperature=temperature, max_new_tokens=max_new_tokens, seed=seed)
-
     def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Floats:
         """Return log-probabilities at temperature 1, as the sampler computes them."""
         if temperature != 1.0:
             raise ValueError(f"a Tinker server scores at temperature 1.0, not {temperature}")
         return self._policy.model.sampler_logprobs(Answered(prompt_ids, token_ids))
-
-    def release(self) -> None:
-        """Do nothing."""
-
-    def count_tokens(self, text: str) -> int:
-        """Tokens of a text."""
-        return self._policy.count_tokens(text)
-
-    def close(self) -> None:
-        """Do nothing: the policy ends the connection."""
 
 
 def read_saved(store: Store, config: PolicyConfig) -> tuple[str, SavedModel]:

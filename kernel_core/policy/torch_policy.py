@@ -14,7 +14,7 @@ from kernel_core.config import PolicyConfig
 from kernel_core.errors import ConfigError
 from kernel_core.policy import decode
 from kernel_core.policy.base import Base
-from kernel_core.policy.chat_tokens import ChatTokens, Ids
+from kernel_core.policy.chat_tokens import NOTHING, ChatTokens, Drawn, Ids
 from kernel_core.policy.device_memory import bytes_kept_between, release_cached_memory
 from kernel_core.policy.fast_decode.graph_decoder import StaticDecoder, decodes
 from kernel_core.policy.folder import KIND, load_parts, weights_of, write_parts, write_surroundings
@@ -113,7 +113,7 @@ class TorchPolicy(ChatTokens):
         """
         prompt_ids, room = self.encode_with_room(prompts, max_new_tokens)
         fits = [row for row, tokens in enumerate(room) if tokens > 0]
-        written = dict.fromkeys(range(len(prompts)), _nothing())
+        written = dict.fromkeys(range(len(prompts)), NOTHING)
         if fits:
             with self.evaluating():
                 rows = self._decode(
@@ -126,9 +126,7 @@ class TorchPolicy(ChatTokens):
                 )
             written |= dict(zip(fits, rows, strict=True))
             release_cached_memory(self.device)
-        return [
-            self._as_sample(prompt_ids[row], written[row], fits=room[row] > 0) for row in range(len(prompts))
-        ]
+        return [self.as_sample(self.version, prompt_ids[row], written[row]) for row in range(len(prompts))]
 
     def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> npt.NDArray[np.float32]:
         """Log-probability of each of `token_ids` after the prompt, read in one teacher-forced pass.
@@ -151,7 +149,7 @@ class TorchPolicy(ChatTokens):
     def close(self) -> None:
         """Do nothing: the weights go with the object."""
 
-    def _decode(self, prompts: Sequence[Ids], **settings: Any) -> list[decode.DecodedRow]:
+    def _decode(self, prompts: Sequence[Ids], **settings: Any) -> list[Drawn]:
         with wide_logits(self.model):
             if self._static is not None:
                 return self._static.decode(prompts, **settings)
@@ -161,17 +159,6 @@ class TorchPolicy(ChatTokens):
     def _pad_id(self) -> int:
         pad = self.tokenizer.pad_token_id
         return int(pad if pad is not None else self.end_ids[0])
-
-    def _as_sample(self, prompt_ids: Ids, row: decode.DecodedRow, fits: bool) -> Sample:
-        words = row.token_ids[:-1] if row.stopped else row.token_ids
-        return Sample(
-            text=self.tokenizer.decode(words, skip_special_tokens=False),
-            finish_reason="stop" if row.stopped else "length" if fits else "error",
-            policy_version=self.version,
-            prompt_ids=prompt_ids,
-            token_ids=row.token_ids,
-            logprobs=row.logprobs,
-        )
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -207,10 +194,6 @@ def _check_positions(model: Any, config: PolicyConfig) -> None:
             f"policy.max_context = {config.max_context}, but the model knows {positions} positions; set "
             f"policy.max_context={positions}, and rollout.prompt_budget and max_new_tokens to fit into it"
         )
-
-
-def _nothing() -> decode.DecodedRow:
-    return decode.DecodedRow(np.zeros(0, np.int32), np.zeros(0, np.float32), stopped=False)
 
 
 def _end_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:

@@ -7,9 +7,9 @@ import io
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from kernel_core.evaluation.metrics import is_of_speed
+from kernel_core.parquet_rows import unpacked
 from kernel_core.records import Verdict
 from kernel_core.report.html_page import Rows, code_block
 from kernel_core.store import Store
@@ -202,8 +202,7 @@ def _samples(store: Store) -> str:
     names = store.names("turns") if store.exists("turns") else []
     if not names:
         return "<p class=quiet>Nothing yet.</p>"
-    table = pq.read_table(io.BytesIO(store.read(f"turns/{names[-1]}"))).to_pylist()
-    ranked = sorted(table, key=lambda row: float(row["worth"]))
+    ranked = sorted(unpacked(store.read(f"turns/{names[-1]}")), key=lambda row: float(row["worth"]))
     shown = {"best": ranked[-1], "in the middle": ranked[len(ranked) // 2], "worst": ranked[0]}
     return "\n".join(
         f"<h3>{words}: {html.escape(row['verdict'])}, worth {row['worth']:.2f}, "

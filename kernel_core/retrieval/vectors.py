@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import faiss
@@ -9,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from kernel_core.retrieval.embed import Vectors
-from kernel_core.retrieval.threads import one_thread
 
 Kind = Literal["flat", "hnsw", "ivfpq"]
 Mask = npt.NDArray[np.bool_]
@@ -36,6 +37,17 @@ def kind_for(count: int) -> Kind:
     if count <= MAX_FLAT:
         return "flat"
     return "hnsw" if count <= MAX_HNSW else "ivfpq"
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Limit faiss and other users of OpenMP to one thread inside the block; torch keeps its number."""
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
 
 
 def build_faiss(vectors: Vectors, kind: Kind) -> faiss.Index:

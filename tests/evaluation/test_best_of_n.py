@@ -110,7 +110,7 @@ def test_a_winner_stands_a_second_judgement_on_draws_of_its_own(finished):
 
 def test_a_problem_without_a_winner_is_listed_with_what_became_of_it(finished):
     folder, selection = finished
-    (without,) = selection.without_winner
+    (without,) = [selected for selected in selection.problems if selected not in selection.winners]
     assert without.problem_id == MADE[1].problem.id
     assert without.why_none.startswith("no correct candidate (")
     report = json.loads((folder / "winners" / "report.json").read_text())

@@ -15,7 +15,8 @@ from kernel_core.dialogue.environment import EpisodeSource, open_source
 from kernel_core.errors import ConfigError, GymUnavailable
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.interop.trl_grpo import KernelReward, KernelRollout, rollout_reward, training_rows
-from kernel_core.records import Evaluation
+from kernel_core.progress import Progress, silent
+from kernel_core.records import Evaluation, NotJudged
 
 SOFTMAX = PROBLEMS["softmax_rows"]
 HONEST = text_of("honest_softmax")
@@ -33,10 +34,12 @@ class _FailsOn:
     def __init__(self, gym: Gym, kind: str) -> None:
         self._gym, self._kind = gym, kind
 
-    def judge(self, requests: Sequence[JudgeRequest]) -> list[Evaluation]:
+    def judge(
+        self, requests: Sequence[JudgeRequest], progress: Progress = silent
+    ) -> list[Evaluation | NotJudged]:
         if any(request.candidate.kind == self._kind for request in requests):
             raise GymUnavailable("no judge for it")
-        return self._gym.judge(requests)
+        return self._gym.judge(requests, progress)
 
 
 def test_a_completion_earns_what_its_kernel_is_worth(quick_gym: Gym) -> None:

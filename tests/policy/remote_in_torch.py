@@ -6,7 +6,8 @@ import torch
 
 from kernel_core.errors import SourceUnavailable
 from kernel_core.learn.update import new_optimiser, set_rate
-from kernel_core.policy.remote_model import Learned, RemoteSample, SavedModel
+from kernel_core.policy.chat_tokens import Drawn
+from kernel_core.policy.remote_model import Learned, SavedModel
 from kernel_core.policy.torch_policy import TorchPolicy, uniforms
 
 
@@ -66,7 +67,7 @@ class RemoteInTorch:
             end_ids=end_ids,
             pad_id=0,
         )
-        return [RemoteSample(row.token_ids, row.logprobs, row.stopped) for row in rows]
+        return [Drawn(row.token_ids, row.logprobs, row.stopped) for row in rows]
 
     def sampler_logprobs(self, answer):
         return self.sampling.logprobs(answer.prompt_ids, answer.answer_ids, 1.0)

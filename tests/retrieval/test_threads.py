@@ -11,7 +11,7 @@ SEARCH_THEN_COUNT = """
 import torch, faiss
 torch.get_num_threads()  # torch takes its number when it is first asked
 faiss.omp_set_num_threads(4)
-from kernel_core.retrieval.threads import one_thread
+from kernel_core.retrieval.vectors import one_thread
 with one_thread():
     inside = faiss.omp_get_max_threads()
 print(inside, faiss.omp_get_max_threads(), torch.get_num_threads())

@@ -6,7 +6,8 @@ import pytest
 from prefect.client.orchestration import get_client
 
 from kernel_core.evaluation.evidence import best_answers, extremes
-from kernel_core.evaluation.tables import TURN_SCHEMA, parquet
+from kernel_core.evaluation.tables import TURN_SCHEMA
+from kernel_core.parquet_rows import packed
 from kernel_core.report.markdown import artifact_key
 from kernel_core.report.pages import curriculum_blocks
 from kernel_core.runs.run_folder import Run
@@ -69,7 +70,7 @@ def test_an_answer_says_of_which_kind_its_speed_up_is(tmp_path, measured, predic
     row = dict.fromkeys(TURN_SCHEMA.names) | {"problem_id": "a", "verdict": "correct"}
     row |= {"speedup": measured, "predicted_speedup": predicted, "predicted_gpu": "H200"}
     store = Run(str(tmp_path), "mine").store
-    store.write("evaluations.parquet", parquet([row], TURN_SCHEMA))
+    store.write("evaluations.parquet", packed([row], TURN_SCHEMA))
     (answer,) = best_answers(store)
     assert answer.speed_kind == kind
 
@@ -86,7 +87,7 @@ def test_the_five_best_and_the_five_worst_answers_are_of_different_problems(tmp_
     times = {"predicted_ms": 1.0, "reference_predicted_ms": 9.0, "own_kernel_share": 0.5}
     rows += [answer("p4", "correct", 9.0, code="fast", **times)]
     store = Run(str(tmp_path), "mine").store
-    store.write("evaluations.parquet", parquet(rows, TURN_SCHEMA))
+    store.write("evaluations.parquet", packed(rows, TURN_SCHEMA))
     best, worst = extremes(store)
     assert [one.problem_id for one in best] == ["p4", "p7", "p6", "p5", "p3"]
     assert [(one.problem_id, one.verdict) for one in worst[:3]] == [

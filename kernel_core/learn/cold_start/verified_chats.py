@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import pyarrow.parquet as pq
-
 from kernel_core.corpus.normalise import kernel_hash
 from kernel_core.corpus.shingles import Shingles, code_tokens, jaccard, shingles_of
 from kernel_core.dialogue.answers import KeptAnswer, KeptAnswers
 from kernel_core.errors import ConfigError
+from kernel_core.parquet_rows import unpacked
 from kernel_core.records import Verdict
 from kernel_core.store import Store
 
@@ -55,8 +53,7 @@ def keep_verified(evaluations: Sequence[Store], most: int, store: Store) -> int:
 
 def _verified(evaluation: Store) -> Iterator[_Verified]:
     answers = {answer.key: answer for answer in KeptAnswers(evaluation).in_order()}
-    table = pq.ParquetFile(io.BytesIO(evaluation.read("evaluations.parquet"))).read(_COLUMNS)
-    for row in table.to_pylist():
+    for row in unpacked(evaluation.read("evaluations.parquet"), _COLUMNS):
         answer = answers[row["problem_id"], row["sample"], row["turn"]]
         if row["verdict"] != Verdict.CORRECT.value or answer.finish_reason != "stop":
             continue

@@ -18,7 +18,7 @@ from transformers import AttentionInterface
 from transformers.cache_utils import DynamicLayer
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from kernel_core.policy.decode import DecodedRow, Ids
+from kernel_core.policy.chat_tokens import Drawn, Ids
 
 ATTENTION = "one_token_a_row"
 """Under this name transformers knows the attention of a step."""
@@ -108,14 +108,14 @@ class DecodeState:
         self.stopped_B.logical_or_(ended_B)
         writing_B.logical_and_(~ended_B & (self.count_B < self.limit_B))
 
-    def read(self, rows: npt.NDArray[np.int64]) -> list[DecodedRow]:
+    def read(self, rows: npt.NDArray[np.int64]) -> list[Drawn]:
         """Return the output of these rows."""
         picked = torch.from_numpy(rows).to(self.token_B.device)
         counts = self.count_B[picked].tolist()
         tokens = self.tokens_B_N[picked].cpu().numpy().astype(np.int32)
         logprobs = self.logprobs_B_N[picked].cpu().numpy()
         return [
-            DecodedRow(tokens[i, :count].copy(), logprobs[i, :count].copy(), stopped)
+            Drawn(tokens[i, :count].copy(), logprobs[i, :count].copy(), stopped)
             for i, (count, stopped) in enumerate(zip(counts, self.stopped_B[picked].tolist(), strict=True))
         ]
 

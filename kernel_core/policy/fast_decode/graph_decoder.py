@@ -25,7 +25,8 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from kernel_core.policy.decode import DecodedRow, Ids, draw
+from kernel_core.policy.chat_tokens import Drawn, Ids
+from kernel_core.policy.decode import draw
 from kernel_core.policy.device_memory import RECORDING
 from kernel_core.policy.fast_decode.decode_state import DecodeState, SlotLayer, attending
 from kernel_core.policy.fast_decode.fused_linears import JoinedLinears
@@ -72,9 +73,9 @@ class StaticDecoder:
         temperature: float,
         end_ids: Sequence[int],
         pad_id: int,
-    ) -> list[DecodedRow]:
+    ) -> list[Drawn]:
         """Sample one continuation per prompt, in order; see `decode.decode`."""
-        rows: list[DecodedRow] = []
+        rows: list[Drawn] = []
         for start in range(0, len(prompts), ROW_SIZES[-1]):
             part = slice(start, start + ROW_SIZES[-1])
             rows += self._decode(
@@ -90,7 +91,7 @@ class StaticDecoder:
         temperature: float,
         end_ids: Sequence[int],
         pad_id: int,
-    ) -> list[DecodedRow]:
+    ) -> list[Drawn]:
         longest = max(len(prompt) for prompt in prompts)
         self._follow_types()
         self._make_room(len(prompts), longest + max(max_new), uniforms_B_T.shape[1])
@@ -100,7 +101,7 @@ class StaticDecoder:
         state.begin(prompts, max_new, uniforms_B_T)
         self._prefill(prompts, pad_id)
         ends = self._ends.setdefault(tuple(end_ids), torch.tensor(list(end_ids), device=state.token_B.device))
-        finished: dict[int, DecodedRow] = {}
+        finished: dict[int, Drawn] = {}
         row_of_slot = np.arange(len(prompts))
         num_rows = len(prompts)
         for done in range(0, max(max_new), LOOK_EVERY):
@@ -257,9 +258,7 @@ class StaticDecoder:
         token_B, logprob_B = draw(output.logits[:, -1], temperature, state.uniform_B)
         state.write(token_B, logprob_B, ends)
 
-    def _read(
-        self, row_of_slot: npt.NDArray[np.int64], selected: npt.NDArray[np.bool_]
-    ) -> dict[int, DecodedRow]:
+    def _read(self, row_of_slot: npt.NDArray[np.int64], selected: npt.NDArray[np.bool_]) -> dict[int, Drawn]:
         """Return the output of some of the rows in use, by row number."""
         assert self._state is not None
         slots = np.flatnonzero(selected)
