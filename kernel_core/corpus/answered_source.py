@@ -37,7 +37,7 @@ class Judges(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """What is needed to answer problems without kernels."""
+    """Judges and a harvest, by which problems without kernels are answered."""
 
     open_judges: Callable[[], AbstractContextManager[Judges]]
     training_problems: Callable[[str, Progress], list[Problem]]

@@ -7,7 +7,6 @@ import pytest
 
 from kernel_core.dialogue.answers import KeptAnswer, KeptAnswers
 from kernel_core.errors import ConfigError
-from kernel_core.evaluation.tables import parquet
 from kernel_core.learn.cold_start.chat_files import read_transcripts
 from kernel_core.learn.cold_start.verified_chats import CHATS, keep_verified
 from kernel_core.store import Store
@@ -40,7 +39,7 @@ def judged(folder, *rows):
     kept = KeptAnswers(store)
     kept.keep(answers)
     files = kept.seal(store)
-    files["evaluations.parquet"] = store.write("evaluations.parquet", parquet(verdicts, pa.schema(COLUMNS)))
+    files["evaluations.parquet"] = store.write("evaluations.parquet", packed(verdicts, pa.schema(COLUMNS)))
     store.seal("scorecard", files, meta={})
     return store
 
