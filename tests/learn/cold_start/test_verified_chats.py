@@ -9,6 +9,7 @@ from kernel_core.dialogue.answers import KeptAnswer, KeptAnswers
 from kernel_core.errors import ConfigError
 from kernel_core.learn.cold_start.chat_files import read_transcripts
 from kernel_core.learn.cold_start.verified_chats import CHATS, keep_verified
+from kernel_core.parquet_rows import packed
 from kernel_core.store import Store
 
 ASK = ({"role": "user", "content": "a kernel?"},)
