@@ -12,6 +12,7 @@ so these are the rules, in order:
    `<KERNEL>` line opens a block that is never closed. A fence is closed by the first line that starts with it
    and leaves Python, so that a docstring may hold fences; else by the first bare one. The end of an answer
    closes a fence, unless the token limit cut it off. An answer without blocks may be Python as a whole.
+   Special tokens at the end, such as `<|im_end|>`, are no part of an answer.
 4. The last piece that binds `ModelNew` counts: a later piece revises an earlier one. Pieces that define names
    which it uses and does not define are joined to it in their order; the last definition of a name counts.
 5. The result must be Python that parses, with a `ModelNew` that has or inherits `forward`.
@@ -42,6 +43,10 @@ _CLOSINGS_TRIED = 8
 """Lines that are tried as the end of a fence, so that an answer of many fences takes no time."""
 _LAYOUT = str.maketrans({"\u00a0": " ", "\u200b": None, "\ufeff": None})
 """Spaces and marks that pages put into copied code, where Python takes none of them."""
+_SPECIAL_TOKENS_AT_END = re.compile(
+    r"(?:(?:<[|｜][^<>|｜\n]{1,40}[|｜]>|</s>|<eos>|<end_of_turn>)\s*){1,4}\Z"
+)
+"""Tokens that end a turn, where a server leaves them in the text."""
 _DEFINES_MODEL = re.compile(r"^class ModelNew\b", re.MULTILINE)
 _MODULES = frozenset({"Module", "object"})
 """Base classes that give a module no `forward`."""
@@ -50,7 +55,8 @@ _MODULES = frozenset({"Module", "object"})
 def parse_completion(text: str, finish_reason: str) -> Candidate | NoCandidate:
     """Return the candidate in a completion, or the precise reason for none. Never raises."""
     is_cut = finish_reason == "length"
-    thinking, answer = _split_thinking(text.replace("\r\n", "\n").translate(_LAYOUT), is_cut)
+    plain = _SPECIAL_TOKENS_AT_END.sub("", text.replace("\r\n", "\n").translate(_LAYOUT))
+    thinking, answer = _split_thinking(plain, is_cut)
     if answer is None:
         return NoCandidate(reason=_cut_short("the <think> block is never closed", finish_reason))
     source = _kernel_source(answer, is_cut)
