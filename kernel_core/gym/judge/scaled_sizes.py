@@ -55,7 +55,7 @@ TO_TURN = Room(1 << 22, 1 << 28)
 """For one run at which a loop turns that else would not: it may take ten seconds."""
 TO_LAUNCH = Room(1 << 26, 1 << 28)
 """For a candidate that launches no kernel of its own."""
-CHEAPLY = Room(1 << 19, 1 << 24)
+_CHEAPLY = Room(1 << 19, 1 << 24)
 """For a run that is about as long as one at the run sizes. Four times the need of those is cheap, too."""
 
 
@@ -110,7 +110,7 @@ def turning_sizes(reference: Reference, room: Room = TO_TURN) -> list[Sizes]:
 def cheap_room(reference: Reference) -> Room:
     """Return room for a run about as long as one at the run sizes."""
     need = need_of(reference.problem, reference.sizes)
-    return CHEAPLY if need is None else Room(*map(max, CHEAPLY, (4 * need.num_bytes, 4 * need.operations)))
+    return _CHEAPLY if need is None else Room(*map(max, _CHEAPLY, (4 * need.num_bytes, 4 * need.operations)))
 
 
 def in_order(reference: Reference, sizes: Sizes) -> Sizes | None:
