@@ -11,7 +11,9 @@ so these are the rules, in order:
 3. Where no such piece binds `ModelNew`, the fenced blocks of the whole answer are the pieces, unless a
    `<KERNEL>` line opens a block that is never closed. A fence is closed by the first line that starts with it
    and leaves Python, so that a docstring may hold fences; else by the first bare one. The end of an answer
-   closes a fence, unless the token limit cut it off. An answer without blocks may be Python as a whole.
+   closes a fence, unless the token limit cut it off. An answer without blocks may be Python as a whole,
+   or from its first import to its last indented line.
+   Special tokens at the end, such as `<|im_end|>`, are no part of an answer.
 4. The last piece that binds `ModelNew` counts: a later piece revises an earlier one. Pieces that define names
    which it uses and does not define are joined to it in their order; the last definition of a name counts.
 5. The result must be Python that parses, with a `ModelNew` that has or inherits `forward`.
@@ -42,6 +44,10 @@ _CLOSINGS_TRIED = 8
 """Lines that are tried as the end of a fence, so that an answer of many fences takes no time."""
 _LAYOUT = str.maketrans({"\u00a0": " ", "\u200b": None, "\ufeff": None})
 """Spaces and marks that pages put into copied code, where Python takes none of them."""
+_SPECIAL_TOKENS_AT_END = re.compile(
+    r"(?:(?:<[|｜][^<>|｜\n]{1,40}[|｜]>|</s>|<eos>|<end_of_turn>)\s*){1,4}\Z"
+)
+"""Tokens that end a turn, where a server leaves them in the text."""
 _DEFINES_MODEL = re.compile(r"^class ModelNew\b", re.MULTILINE)
 _MODULES = frozenset({"Module", "object"})
 """Base classes that give a module no `forward`."""
@@ -50,7 +56,8 @@ _MODULES = frozenset({"Module", "object"})
 def parse_completion(text: str, finish_reason: str) -> Candidate | NoCandidate:
     """Return the candidate in a completion, or the precise reason for none. Never raises."""
     is_cut = finish_reason == "length"
-    thinking, answer = _split_thinking(text.replace("\r\n", "\n").translate(_LAYOUT), is_cut)
+    plain = _SPECIAL_TOKENS_AT_END.sub("", text.replace("\r\n", "\n").translate(_LAYOUT))
+    thinking, answer = _split_thinking(plain, is_cut)
     if answer is None:
         return NoCandidate(reason=_cut_short("the <think> block is never closed", finish_reason))
     source = _kernel_source(answer, is_cut)
@@ -96,8 +103,18 @@ def _kernel_source(answer: str, is_cut: bool) -> str | None:
         return source
     if blocks or is_cut:
         return blocks[-1] if blocks else None
-    whole = _trimmed(answer)
-    return _joined([whole]) if _tree(whole) is not None else None
+    bare = next((text for text in (_trimmed(answer), _without_prose(answer)) if _tree(text) is not None), "")
+    return _joined([bare])
+
+
+def _without_prose(text: str) -> str:
+    """Return the lines from the first import to the last indented line: prose begins no line so."""
+    lines = text.split("\n")
+    starts = (place for place, line in enumerate(lines) if line.startswith(("import ", "from ")))
+    indented = (
+        place for place in range(len(lines) - 1, -1, -1) if lines[place].strip() != lines[place].rstrip()
+    )
+    return "\n".join(lines[next(starts, 0) : next(indented, -1) + 1]).rstrip()
 
 
 def _pieces_of(body: str) -> list[str]:

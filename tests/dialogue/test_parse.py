@@ -136,7 +136,13 @@ def test_pieces_that_define_what_the_module_uses_are_joined(text, pieces):
         fenced(KERNEL, language="{python}"),
         f"```python\n{KERNEL}\n``` That is all.",
         f"```python\n{KERNEL}\n```<|im_end|>",
+        f"```python\n{KERNEL}\n<|im_end|>\n",
+        f"```python\n{KERNEL}<|im_end|><|endoftext|>",
+        f"{KERNEL}\n<｜end▁of▁sentence｜>",
         KERNEL,
+        f"{KERNEL}</s>",
+        f"Here is the kernel.\n\n{KERNEL}\n\nIt copies nothing. Is that what you want?",
+        f"```\nmy notes = none\n```\nThe module:\n{KERNEL}\nThat is all.",
         f"\ufeff{KERNEL}\n",
         fenced(KERNEL).replace("    ", "\u00a0\u00a0\u00a0 "),
     ],
@@ -219,3 +225,29 @@ def test_what_the_contract_writes_is_read_back_exactly_if_it_is_python(code, thi
 def test_a_docstring_may_hold_a_fence():
     usage = f'{KERNEL}\n\n"""Use it as\n\n```python\nModelNew()(x)\n```\n"""'
     assert source_of(fenced(usage)) == usage
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"First try:\n{SKETCH}\nBetter is this:\n{KERNEL}\nDone.",
+        f"from here on it is code:\n{KERNEL}\nDone.",
+        f"Here it is:\n{KERNEL.replace('x):', 'x:')}\nDone.",
+        "I import torch.\n\n    class ModelNew: pass\n\nThat is a sketch.",
+    ],
+)
+def test_prose_between_code_leaves_no_kernel(text):
+    assert reason_of(text) == "no <KERNEL> block"
+
+
+def test_bare_code_that_the_token_limit_cut_off_is_no_kernel():
+    assert reason_of(f"Here it is:\n{KERNEL}", "length").startswith("truncated")
+
+
+def test_a_special_token_inside_code_is_kept():
+    code = KERNEL.replace("return x", 'return x if x.name != "<|im_end|>" else None')
+    assert source_of(f"<KERNEL>\n{code}\n</KERNEL><|im_end|>") == code
+
+
+def test_an_answer_of_nothing_but_special_tokens_takes_no_time_to_read():
+    assert reason_of("<|im_end|> " * 20_000 + "no kernel") == "no <KERNEL> block"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_core.gym.channel.loop_coverage import covering, merged, missing, turns_of
+from kernel_core.gym.channel.loop_coverage import covering, enough_of, merged, missing, turns_of, values_of
 from kernel_core.gym.channel.messages import Kernel, Launch
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.judge.scaled_sizes import turning_sizes
+from kernel_core.gym.judge.scaled_sizes import Room, cheap_room, turning_sizes
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.problems.source import parse_problem
@@ -60,13 +60,21 @@ class ModelNew(nn.Module):
 
 def test_turns_are_counted_as_far_as_more_show_no_more() -> None:
     kernels = [Kernel(name="add", line=7, globals={})]
-    launches = [Launch(launch=0, grid=grid, args={}, options={}) for grid in ((1, 9), (2, 1))]
+    launches = [Launch(launch=0, grid=grid, args={}, options={}) for grid in ((1, 90), (2, 1))]
     turns = turns_of([(11, 1), (15, 400)], kernels, launches)
     assert turns == {
         "the loop in line 11": 1,
-        "the loop in line 15": 3,
+        "the loop in line 15": 17,
         "axis 0 of the grid of add": 2,
-        "axis 1 of the grid of add": 2,
+        "axis 1 of the grid of add": 17,
+    }
+    assert enough_of(turns) == {**dict.fromkeys(turns, 3), **{name: turns[name] for name in [*turns][::2]}}
+
+
+def test_only_whole_numbers_are_sizes() -> None:
+    assert values_of({"B": 4, "CHANNELS": 64, "EPS": 1e-5, "IS_CAUSAL": True}) == {
+        "the size B": 4,
+        "the size CHANNELS": 49,
     }
 
 
@@ -76,10 +84,13 @@ def test_what_turned_less_is_missing_in_spite_of_other_runs() -> None:
     assert missing({"a": 3, "b": 3, "c": 1, "d": 2}, judged) == {"a": 3, "d": 2}
 
 
-def test_first_passes_that_turn_most_are_chosen() -> None:
-    tried = [{"a": 1, "b": 1}, {"a": 2, "b": 1}, {"a": 3, "b": 1}, {"a": 3, "b": 2}]
-    assert covering({"a": 3, "b": 2}, tried) == [2, 3]
-    assert covering({"c": 3}, tried) == []
+def test_fewest_passes_that_turn_most_are_chosen() -> None:
+    tried = [{"a": 1, "b": 1}, {"a": 2, "b": 1}, {"a": 3, "b": 1}, {"a": 9, "b": 2}, {"b": 9}]
+    assert covering({"a": 3, "b": 2}, {}, tried) == [3]
+    assert covering({"a": 3, "b": 9}, {}, tried) == [2, 4]
+    assert covering({"a": 3, "b": 9}, {"a": 3, "b": 8}, tried) == [4]
+    assert covering({"c": 3}, {}, tried) == []
+    assert covering({"a": 3}, {}, []) == []
 
 
 def test_sizes_grow_alone_and_together_up_to_a_limit() -> None:
@@ -88,6 +99,13 @@ def test_sizes_grow_alone_and_together_up_to_a_limit() -> None:
     assert {"ROWS": 4, "WIDTH": 2**16} in sizes
     assert {"ROWS": 4, "WIDTH": 2**17} in sizes
     assert max(rows * width for rows, width in (chosen.values() for chosen in sizes)) <= 2**20  # type: ignore[operator, type-var]
+
+
+def test_a_cheap_run_needs_at_most_four_times_that_of_the_run_sizes() -> None:
+    problem = parse_problem(HEAD + _SUM, id="test/turning", suite="test")
+    small, large = (cheap_room(Reference(problem, {"ROWS": 2, "WIDTH": width})) for width in (2**10, 2**17))
+    assert small == Room(2**19, 2**24)
+    assert large.num_bytes == 4 * (2 * 2**17 + 2) * 4
 
 
 @pytest.mark.exhaustive

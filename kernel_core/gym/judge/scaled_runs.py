@@ -7,15 +7,34 @@ outputs and crashes count, with a loose tolerance, because longer rows round mor
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Self
 
 from kernel_core.errors import NotAProblem
-from kernel_core.gym.channel.loop_coverage import Turns, covering, merged, missing, turns_of
-from kernel_core.gym.channel.messages import RehearsedPass
+from kernel_core.gym.channel.loop_coverage import (
+    Turns,
+    covering,
+    enough_of,
+    merged,
+    missing,
+    turns_of,
+    values_of,
+)
+from kernel_core.gym.channel.messages import Kernel, RehearsedPass
 from kernel_core.gym.judge.problem_cache import KEPT_PROBLEMS, Prepared, keep
-from kernel_core.gym.judge.scaled_sizes import Sizes, grown_sizes, in_order, turning_sizes
+from kernel_core.gym.judge.scaled_sizes import (
+    TO_LAUNCH,
+    TO_TURN,
+    Room,
+    Sizes,
+    cheap_room,
+    grown_sizes,
+    in_order,
+    turning_sizes,
+)
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial, loose
 from kernel_core.gym.prediction.full_size import run_without_data
@@ -29,8 +48,9 @@ _PROCESSORS = "processor_count"
 """The number of multiprocessors, by torch's name and by Triton's."""
 _MOST_GROWN_S, _MOST_TURNING_S = 3.0, 10.0
 """The time limits of a candidate at grown sizes, and at sizes that turn a loop, of its own time."""
-_TIMES_TO_LAUNCH = 16
-"""The factor by which sizes may be larger at which a candidate first launches a kernel of its own."""
+_FEW_STEPS, _TIMES_AS_CHEAP = 256, 4
+"""Steps of an interpreter that are cheap for any candidate, and the factor by which a cheap run may take more
+than one at the run sizes."""
 
 
 class ScaledRuns:
@@ -50,15 +70,13 @@ class ScaledRuns:
 
     def turn_loops(self, own: Turns, reference: Reference, seed: int, case: Case) -> None:
         """Run where loops and grids turn that turned less so far than `own`, the turns at the problem's own
-        sizes. What still turns less is a finding."""
-        needed = missing(own, case.turns)
-        if case.verdict is not None or not needed:
-            return
-        tried = turning_sizes(reference)
-        probed = [turns for turns, _ in self._probed(tried, reference, case)]
-        runs = [tried[place] for place in covering(needed, probed)]
-        self._run(runs, _MOST_TURNING_S, reference, seed, case)
-        if case.verdict is None and (left := missing(needed, case.turns)):
+        sizes: enough at any sizes that fit, and many where that is cheap. What turns less than enough is a
+        finding."""
+        enough, many = enough_of(own), own | values_of(reference.problem.constants)
+        case.turns |= values_of(reference.problem.constants | reference.sizes)
+        self._run_where_turned(enough, TO_TURN, math.inf, reference, seed, case)
+        self._run_where_turned(many, cheap_room(reference), _TIMES_AS_CHEAP, reference, seed, case)
+        if case.verdict is None and (left := missing(enough, case.turns)):
             name, turns = next(iter(left.items()))
             case.note(
                 NOT_EXERCISED,
@@ -66,25 +84,39 @@ class ScaledRuns:
                 f"at the sizes that were judged ({len(left)} in all)",
             )
 
+    def _run_where_turned(
+        self, wanted: Turns, room: Room, most_times: float, reference: Reference, seed: int, case: Case
+    ) -> None:
+        """Run at few sizes within `room` that turn what is missing of `wanted`. No run takes more than
+        `most_times` the steps at the run sizes, if these are not few."""
+        needed = missing(wanted, case.turns)
+        if case.verdict is not None or not needed:
+            return
+        tried = [reference.sizes, *turning_sizes(reference, room)]
+        probed = self._probed(tried, reference, case)
+        most_steps = max(_FEW_STEPS, most_times * probed[0].steps)
+        turns = [there.turns if there.steps <= most_steps else {} for there in probed]
+        runs = [tried[place] for place in covering(needed, case.turns, turns)]
+        self._run(runs, _MOST_TURNING_S, reference, seed, case)
+
     def launching_sizes(self, reference: Reference, case: Case) -> Sizes | None:
         """Return the smallest sizes where a candidate launches a kernel that leaves small inputs to the
         library; None where there are none."""
-        tried = turning_sizes(reference, times=_TIMES_TO_LAUNCH)
+        tried = turning_sizes(reference, TO_LAUNCH)
         probed = self._probed(tried, reference, case)
-        return next((sizes for sizes, (_, launches) in zip(tried, probed, strict=True) if launches), None)
+        return next((sizes for sizes, there in zip(tried, probed, strict=True) if there.steps), None)
 
-    def _probed(self, tried: Sequence[Sizes], reference: Reference, case: Case) -> list[tuple[Turns, bool]]:
-        """Return the turns at each of these sizes, and True where a kernel is launched. Host code that fails
-        there turns nothing."""
+    def _probed(self, tried: Sequence[Sizes], reference: Reference, case: Case) -> list[_Probed]:
+        """Return the turns at each of these sizes. Host code that fails there turns nothing."""
         sources = [resize(reference.problem, sizes).source for sizes in tried]
         probed = run_without_data(case, reference, sources, self._workers) if tried else ""
         if isinstance(probed, str):
-            return [({}, False)] * len(tried)
+            return [_Probed()] * len(tried)
         return [
-            (turns_of(tried_pass.turns, probed.kernels, tried_pass.distinct), bool(tried_pass.launches))
+            _Probed.of(tried_pass, probed.kernels, sizes)
             if isinstance(tried_pass, RehearsedPass)
-            else ({}, False)
-            for tried_pass in probed.passes
+            else _Probed()
+            for sizes, tried_pass in zip(tried, probed.passes, strict=True)
         ]
 
     def _run(
@@ -105,7 +137,7 @@ class ScaledRuns:
                 again = self._try_again(
                     larger, case, *trials, job=way.job, most_s=most_s, configuration=way.configuration
                 )
-                case.turns = merged(case.turns, again.turns)
+                case.turns = merged(case.turns, again.turns, values_of(sizes))
                 place = ", ".join([*where, *way.where])
                 fault = _fault(again) if way.tells(again, case) else None
                 if fault is not None:
@@ -136,6 +168,22 @@ class ScaledRuns:
         if reference.key not in self._grown:
             keep(self._grown, reference.key, grown_sizes(reference), KEPT_PROBLEMS)
         return self._grown[reference.key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Probed:
+    """What a dry run shows of some sizes."""
+
+    turns: Turns = field(default_factory=dict)
+    steps: int = 0
+    """Programs of all launches by the turns of their loops: the time that an interpreter takes."""
+
+    @classmethod
+    def of(cls, tried: RehearsedPass, kernels: Sequence[Kernel], sizes: Sizes) -> Self:
+        """Return what a pass at these sizes shows."""
+        programs = sum(math.prod(tried.distinct[place].grid) for place in tried.launches)
+        turns = turns_of(tried.turns, kernels, tried.distinct) | values_of(sizes)
+        return cls(turns, programs * max(1, sum(count for _, count in tried.turns)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from kernel_core.gym.oracle.need import input_bytes, need_of
 from kernel_core.gym.oracle.reference import Reference
@@ -31,8 +32,6 @@ _MOST_BYTES_TOGETHER = 1 << 18
 """The most bytes where other sizes grow as well."""
 _MOST_OPERATIONS = 1 << 24
 """The most operations of the reference: products are turns of loops."""
-_MOST_BYTES_TO_TURN, _MOST_OPERATIONS_TO_TURN = 1 << 22, 1 << 28
-"""The same for one run at which a loop turns that else would not: it may take ten seconds."""
 _MOST_TO_TURN = 64
 """Sizes at which host code is run without data."""
 _LEAST_WIDTH = 64
@@ -43,6 +42,21 @@ _SHOWS_HOW_IT_DIVIDES = 64
 """A size of at least this much, halved from its own size, is a multiple of the same blocks."""
 
 Sizes = dict[str, Constant]
+
+
+class Room(NamedTuple):
+    """The most bytes and operations of the reference at sizes where loops turn more."""
+
+    num_bytes: int
+    operations: int
+
+
+TO_TURN = Room(1 << 22, 1 << 28)
+"""For one run at which a loop turns that else would not: it may take ten seconds."""
+TO_LAUNCH = Room(1 << 26, 1 << 28)
+"""For a candidate that launches no kernel of its own."""
+_CHEAPLY = Room(1 << 19, 1 << 24)
+"""For a run that is about as long as one at the run sizes. Four times the need of those is cheap, too."""
 
 
 def grown_sizes(reference: Reference) -> tuple[Sizes, ...]:
@@ -69,12 +83,11 @@ def grown_sizes(reference: Reference) -> tuple[Sizes, ...]:
     return tuple(runs)
 
 
-def turning_sizes(reference: Reference, times: int = 1) -> list[Sizes]:
+def turning_sizes(reference: Reference, room: Room = TO_TURN) -> list[Sizes]:
     """Sizes at which loops may turn more than at those of `grown_sizes`.
 
     Each size grows alone and all grow together, the fewest bytes first. Then each grows beside smaller
-    others, which leaves room. They serve a candidate of which a loop turns too little, and with so many
-    `times` the bytes one that launches no kernel.
+    others, which leaves room.
     """
     own, run, limits = reference.problem.constants, reference.sizes, _SizeLimits(reference)
     steps = {name: [*_halved(own[name], run[name])][::-1] for name in _may_grow(reference)}
@@ -85,15 +98,19 @@ def turning_sizes(reference: Reference, times: int = 1) -> list[Sizes]:
     for step in range(max(map(len, steps.values()), default=0)):
         grown = {name: sizes[min(step, len(sizes) - 1)] for name, sizes in steps.items() if sizes}
         alone.append({**run, **grown})
-    most_bytes, most_operations = times * _MOST_BYTES_TO_TURN, _MOST_OPERATIONS_TO_TURN
     tried = [*alone, *thin]
     allowed = [
         (place >= len(alone), num_bytes, place)
         for place, sizes in enumerate(tried)
-        if sizes not in tried[:place]
-        and (num_bytes := limits.bytes_at(sizes, most_bytes, most_operations)) is not None
+        if sizes not in tried[:place] and (num_bytes := limits.bytes_at(sizes, *room)) is not None
     ]
     return [tried[place] for _, _, place in sorted(allowed)][:_MOST_TO_TURN]
+
+
+def cheap_room(reference: Reference) -> Room:
+    """Return room for a run about as long as one at the run sizes."""
+    need = need_of(reference.problem, reference.sizes)
+    return _CHEAPLY if need is None else Room(*map(max, _CHEAPLY, (4 * need.num_bytes, 4 * need.operations)))
 
 
 def in_order(reference: Reference, sizes: Sizes) -> Sizes | None:

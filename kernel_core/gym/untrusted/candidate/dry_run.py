@@ -87,13 +87,13 @@ def _rehearse_size(
     parts = (size["arguments"], size["inputs"])
     arguments, inputs = (unpack(values, slots, _Nothing()) for values, slots in parts)
     with torch.device(_DEVICE), torch.no_grad(), stand_in:
-        launches.begin()
+        launches.begin(is_probing=False)
         model = module.ModelNew(*arguments)
         if isinstance(model, torch.nn.Module):
             model = place(model, _DEVICE, header["precision"])
         model = differentiate(model, header["gradients"])
         _pass(model, inputs, launches)
-        launches.begin()
+        launches.begin(is_probing=True)
         return _pass(model, inputs, launches)
 
 
@@ -146,10 +146,11 @@ class _Launches:
 
     def __init__(self) -> None:
         self.kernels = LaunchedKernels()
-        self.begin()
+        self.begin(is_probing=False)
 
-    def begin(self) -> None:
-        """A pass begins."""
+    def begin(self, *, is_probing: bool) -> None:
+        """A pass begins, in which loops are probed or not."""
+        self._is_probing = is_probing
         self.distinct: list[dict[str, Any]] = []
         self.order: list[int] = []
         self._places: dict[str, int] = {}
@@ -173,7 +174,7 @@ class _Launches:
         if place == len(self.distinct):
             self.distinct.append(launch)
             self._probed[kernel] += 1
-            if self._probed[kernel] <= _MOST_PROBED:
+            if self._is_probing and self._probed[kernel] <= _MOST_PROBED:
                 probe(function, bound, grid)
         self.order.append(place)
 

@@ -2,7 +2,7 @@
 
 A fault in a later turn does not show where a loop turns once. So turns are counted where a kernel runs, and
 for the problem's own sizes they are probed: a few programs run without memory, and each loop is left after
-`ENOUGH` turns.
+`ENOUGH` turns, or `MANY` where their number is not known before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import GridExecutor, InterpreterBuilder, TensorHandle
 
 from kernel_core.gym.channel.candidate_file import CANDIDATE_FILE
-from kernel_core.gym.channel.loop_coverage import ENOUGH
+from kernel_core.gym.channel.loop_coverage import ENOUGH, MANY
 
 _FOR, _WHILE = "<turns>", "<turn>"
 """Names that can be no identifiers, so that no candidate has one of the same name."""
@@ -35,16 +35,17 @@ class LoopTurns:
 
     def each(self, line: int, values: Iterable[Any]) -> Iterator[Any]:
         """Yield the values of a `for` loop."""
+        known = len(values) if isinstance(values, range) else 0
         for turn, value in enumerate(values, start=1):
-            self._note(line, turn)
+            self._note(line, max(turn, known))
             yield value
-            if self.is_probing and turn == ENOUGH:
+            if self.is_probing and turn == (ENOUGH if known else MANY):
                 return
 
     def again(self, line: int, condition: Any) -> Any:
-        """Return the condition of a `while` loop, which is false after enough turns of a probe."""
+        """Return the condition of a `while` loop, which is false after many turns of a probe."""
         turn = self._turns_of_while.get(line, 0) + 1 if condition else 0
-        if self.is_probing and turn > ENOUGH:
+        if self.is_probing and turn > MANY:
             turn = 0
         self._turns_of_while[line] = turn
         self._note(line, turn)
