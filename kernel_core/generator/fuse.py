@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeGuard
 
-from kernel_core.generator.ir import CHEAP, Value, make, walk
+from kernel_core.generator.ir import CHEAP, Value, is_point, make, stored, walk
 from kernel_core.generator.names import bind, canonical
 from kernel_core.generator.sizes import ceil_div, is_one, product
 
-_MOST_INLINED = 24
+_MOST_INLINED = 32
 _COUNTED = ("point", "cat", "gather", "take")
 _COSTLY = {
     *("exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sigmoid", "silu", "mish", "gelu_erf"),
@@ -53,14 +52,14 @@ class Plan:
         self.partition()
 
     def _force(self) -> None:
-        inlined: dict[int, int] = {}
+        inlined: dict[int, set[int]] = {}
         for value in self.values:
-            total = sum(inlined.get(id(tensor), 0) for tensor in value.tensors)
-            is_counted = value.op in _COUNTED
-            inlined[id(value)] = total + is_counted if value.op in CHEAP else 0
-            if value.op in CHEAP and inlined[id(value)] > _MOST_INLINED:
+            before = [inlined[id(tensor)] for tensor in value.tensors]
+            own = {id(value)} if value.op in _COUNTED else set[int]()
+            inlined[id(value)] = own.union(*before) if value.op in CHEAP else set()
+            if len(inlined[id(value)]) > _MOST_INLINED:
                 self._force_one(value)
-                inlined[id(value)] = 0
+                inlined[id(value)] = set()
             if value.op == "call":
                 for tensor in value.tensors:
                     self._force_one(tensor)
@@ -140,6 +139,8 @@ class Plan:
     def _joins(self, value: Value, anchor: Value, core: dict[int, Value]) -> bool:
         if value.op == "gather" and anchor.op == "reduce":
             return _picks_one(value, anchor, core)
+        if anchor.op == "select":
+            return value.op == "gather" and value.inputs == (anchor.inputs[0], anchor)
         if value.op not in ("point", "cast", "reshape") or anchor.op in ("partial", "scatter"):
             return False
         size = int(product(value.shape))
@@ -287,22 +288,6 @@ def _softmax_of(weights: Value, users: dict[int, int]) -> Value | None:
         and total.dims == top.dims == (scores.rank - 1,)
     )
     return scores if is_softmax and users[id(scores)] == 2 else None
-
-
-def is_point(value: object, name: str) -> TypeGuard[Value]:
-    """Return True for a value of the pointwise operator of a name."""
-    return isinstance(value, Value) and value.op == "point" and value.entry.name == name
-
-
-def stored(value: Value) -> Value:
-    """The value that a reshape shares memory with."""
-    while value.op == "reshape" or (
-        value.op == "expand"
-        and value.rank == value.inputs[0].rank
-        and all(int(a) == int(b) for a, b in zip(value.shape, value.inputs[0].shape, strict=True))
-    ):
-        value = value.inputs[0]
-    return value
 
 
 def _work(value: Value) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from textwrap import indent
 
+from kernel_core.generator.lines import folded
 from kernel_core.generator.read import forward_of
 
 _LONGEST_INPUT = 80
@@ -41,7 +41,7 @@ def kept(tree: ast.Module, body: list[str]) -> str:
     )
     text = ast.unparse(ast.fix_missing_locations(model_text))
     head, _, _ = text.rpartition("        pass")
-    text = head + indent("\n".join(body), " " * 8)
+    text = head + "\n".join(folded(line, 8) for line in body)
     text = text.replace(":\n\n    def ", ":\n    def ", 1)
     if "def __init__" in text:
         text = _without_docstring(text)

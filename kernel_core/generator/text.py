@@ -9,7 +9,7 @@ from __future__ import annotations
 import keyword
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,11 +24,14 @@ from kernel_core.generator.index import (
     is_zero,
 )  # fmt: skip
 from kernel_core.generator.ir import Value
-from kernel_core.generator.names import canonical
+from kernel_core.generator.lines import joined
+from kernel_core.generator.names import canonical, take_name
 from kernel_core.generator.sizes import Number, Size, host, is_one, product
 
 ATOM, PRODUCT, SUM, LOOSE = 4, 3, 2, 1
 IDENTIFIER = re.compile(r"\w+")
+NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*(?!\w|=(?!=))")
+"""A name that is no attribute and no keyword of a call."""
 _VIEWED = re.compile(r"\w+(\[[:, None]+\])?")
 _WALKED = ("i", "row", "rows", "cols")
 """Groups that walk over elements or rows."""
@@ -54,7 +57,7 @@ class KernelText:
         """Number of values in the kernel that read a value."""
         self._inside = is_inside
         self._name_of = name_of
-        self._taken = {"tl", "mask", "triton", "libdevice", "torch"}
+        self._taken = {"tl", "triton", "libdevice", "torch"}
         self._used: set[str] = set()
         """All names that were ever taken."""
         self._body: list[Any] = []
@@ -66,6 +69,11 @@ class KernelText:
         self._splits: dict[str, list[tuple[str, str, str]]] = {}
         """Digits of each group: name, what the index is divided by, and what its remainder is taken of."""
         self._renamed: dict[str, str] = {}
+        self.results: set[int] = set()
+        """Values that are stored and that nothing else in the kernel reads."""
+        self.pure: set[str] = set()
+        """Names of lines that may be joined to the line that reads them."""
+        self._stems: dict[str, str] = {}
         self._masks: dict[frozenset[str], str] = {}
         self.fused: dict[str, None] = {}
         """Names of the pointwise operators in the kernel, in their order."""
@@ -86,6 +94,7 @@ class KernelText:
             result, number = f"{name}{number}", number + 1
         self._taken.add(result)
         self._used.add(result)
+        self._stems[result] = name
         if 0 < depth <= self.depth:
             self._in_loops[depth].append(result)
         return result
@@ -141,8 +150,25 @@ class KernelText:
         for name, its in self.pointers.items():
             if its is value:
                 return name
-        name = self.fresh(f"{self._name_of(value)}_ptr")
+        return self.output(value, self._name_of(value))
+
+    def output(self, value: Value, stem: str = "out") -> str:
+        """Argument of a tensor, whose number is that of its stem."""
+        stems = [name.removesuffix("_ptr") for name in self.pointers]
+        number = sum(re.fullmatch(rf"{stem}\d*", known) is not None for known in stems)
+        name = self._argument(f"{stem}{number + 1 if number else ''}_ptr")
         self.pointers[name] = value
+        return name
+
+    def own_name(self, text: str, role: str, tensor: str, depth: int) -> str:
+        """A name by its role in the kernel; the second of a role has the name of its tensor too."""
+        return self.named(f"{tensor}_{role}" if role in self._used | self._taken else role, text, depth)
+
+    def named(self, wanted: str, text: str, depth: int = 0) -> str:
+        """A name for an expression without loads, which its only reader may have in its place."""
+        name = self.fresh(wanted, depth)
+        self.line(f"{name} = {text}", depth)
+        self.pure.add(name)
         return name
 
     # --- lines
@@ -154,6 +180,8 @@ class KernelText:
 
     def line(self, text: str, depth: int | None = None) -> None:
         """Write a line here, or before the loop that leaves `depth`."""
+        name, _, value = text.partition(" = ")
+        self._taken |= {name} if value else set()
         if depth is None or depth >= self.depth:
             self._scopes[-1][0].append(text)
         else:
@@ -185,10 +213,16 @@ class KernelText:
                 else:
                     yield from flat(item, indent)
 
-        def renamed(line: str) -> str:
-            return re.sub(r"[A-Za-z_]\w*", lambda match: self._renamed.get(match[0], match[0]), line)
+        lines = joined(list(flat(self._body, "")), self.pure)
+        names = self._renamed | self._renumbered(dict.fromkeys(NAME.findall("\n".join(lines))))
+        return [NAME.sub(lambda match: names.get(match[0], match[0]), line) for line in lines]
 
-        return list(map(renamed, flat(self._body, "    ")))
+    def _renumbered(self, names: Iterable[str]) -> dict[str, str]:
+        """New names for locals: the numbers behind equal names without gaps, in the order of the lines."""
+        arguments = {*self.pointers, *self.numbers}
+        own = [name for name in names if name in self._stems and name not in arguments | set(self._renamed)]
+        taken = {*self._renamed.values(), *arguments, *names} - set(own)
+        return {name: take_name(self._stems[name], taken) for name in own}
 
     def remember(self, what: Any, depth: int, make: Callable[[], str]) -> str:
         for memo in reversed(self._memo):
@@ -318,7 +352,7 @@ class KernelText:
         yield
         del self._guards[len(self._guards) - len(conditions) :]
 
-    def mask(self, indices: Sequence[Index]) -> str:
+    def mask(self, indices: Sequence[Index], tensor: str) -> str:
         """Condition that all groups of some indices, and the guards, are inside."""
         groups: list[Group] = []
         for index in indices:
@@ -330,11 +364,15 @@ class KernelText:
         guards = list(dict.fromkeys(guard.text for guard in self._guards))
         for guard in self._guards:
             groups += [group for group in sorted(guard.groups, key=lambda g: g.name) if group not in groups]
+        depth = max(group.depth for group in groups)
         parts = list(dict.fromkeys([group.mask for group in groups if group.mask] + guards))
         for named, name in self._masks.items():
             if named <= set(parts):
                 parts = [name, *(part for part in parts if part not in named)]
-        return _all_of(parts)
+        text = _all_of(parts)
+        if len(parts) < 2:
+            return text
+        return self.remember(("mask", text), depth, lambda: self.own_name(text, "mask", tensor, depth))
 
     def joined_mask(self, parts: Sequence[str], name: str) -> str:
         """Text of several conditions; a line of the schedule gives it a name that later masks use."""

@@ -30,6 +30,8 @@ from kernel_core.generator.sizes import Number, Size, host, product
 
 LONGEST_ORDERED = 2048
 """Elements of a row that are ordered by comparing each with all others."""
+MOST_SELECTED = 32
+"""Elements that are taken from a row one after another."""
 
 
 @operator("index", "_unsafe_index")
@@ -314,7 +316,15 @@ def _msort(x: Value) -> Value:
 
 @operator("topk")
 def _topk(x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Value, Value]:
-    return _ordered(x, dim, largest, k)
+    is_short = int(x.shape[dim]) <= LONGEST_ORDERED if x.rank else False
+    is_float = x.dtype.is_floating_point and x.dtype is not torch.float64
+    if not is_short or not is_float or int(k) > MOST_SELECTED:
+        return _ordered(x, dim, largest, k)
+    at, rows = x.axis(dim), _last(x, dim)
+    shape = [*rows.shape[:-1], k]
+    indices = make("select", (rows,), shape, torch.int64, smallest=not largest)
+    values = make("gather", (rows, indices), shape, x.dtype, dim=rows.rank - 1)
+    return _back(values, at), _back(indices, at)
 
 
 def _at_rank(x: Value, ranks: Value, rank: Any) -> tuple[Value, Value]:

@@ -427,26 +427,3 @@ def _cdist(x1: Value, x2: Value, p: float = 2.0, compute_mode: Any = None) -> Va
     if p != 2:
         raise Unsupported(f"cdist of p = {p}")
     return point("sqrt", reduce(point("square", apart), "sum", -1))
-
-
-@operator("interpolate", "upsample", "upsample_nearest")
-def _interpolate(
-    input: Value,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: Any = None,
-    recompute_scale_factor: Any = None,
-    antialias: bool = False,
-) -> Value:
-    space = input.rank - 2
-    factors = (scale_factor,) * space if isinstance(scale_factor, int | float) else tuple(scale_factor or ())
-    if mode != "nearest" or size is not None or any(float(factor) != int(factor) for factor in factors):
-        raise Unsupported(f"interpolation {mode} to these sizes")
-    for k, factor in enumerate(factors):
-        at = 2 + k
-        times = factor if isinstance(factor, int) else int(factor)
-        value = reshape(input, [*input.shape[: at + 1], 1, *input.shape[at + 1 :]])
-        value = expand(value, [*input.shape[: at + 1], times, *input.shape[at + 1 :]])
-        input = reshape(value, [*input.shape[:at], input.shape[at] * times, *input.shape[at + 1 :]])
-    return input

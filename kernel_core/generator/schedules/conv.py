@@ -63,10 +63,7 @@ def write(context: Context) -> Written:
         return kernel.at(weight, [*front, *offsets])
 
     own: list[Index] = [tile.m.digit(0), out_channel, *places]
-    plan = (
-        "Implicit GEMM: rows are output positions, columns are output channels; "
-        "each kernel offset adds a product over the input channels."
-    )
+    plan = "Implicit GEMM: each kernel offset adds a product over the input channels to a tile of outputs."
     return tile.finish(left, right, own, plan)
 
 
@@ -113,7 +110,7 @@ def _loaded(
     inside = kernel.remember(
         ("inside", id(anchor)),
         depth,
-        lambda: _line(kernel, "inside", " & ".join(f"({b})" for b in bounds), depth),
+        lambda: kernel.named("inside", " & ".join(f"({b})" for b in bounds), depth),
     )
     with kernel.guarded(Text(f"{inside}{view}", groups)):
         loaded = kernel.at(x, coords)
@@ -134,7 +131,7 @@ def _position(
     pad = "" if padding == "0" else padding
 
     def line(name: str, text: str) -> str:
-        return kernel.remember((name, id(anchor)), tap.depth, lambda: _line(kernel, name, text, tap.depth))
+        return kernel.remember((name, id(anchor)), tap.depth, lambda: kernel.named(name, text, tap.depth))
 
     if not anchor.transposed:
         text = at if stride == "1" else f"{at} * {stride}"
@@ -148,12 +145,6 @@ def _position(
     full = line(f"t{letter.lower()}", text)
     name = line(f"i{letter.lower()}", f"{full} // {stride}")
     return name, [f"{full} >= 0", f"{full} % {stride} == 0", f"{name} < {size}"]
-
-
-def _line(kernel: Kernel, name: str, text: str, depth: int) -> str:
-    fresh = kernel.fresh(name, depth)
-    kernel.line(f"{fresh} = {text}", depth)
-    return fresh
 
 
 def _direct(context: Context, out: int, own_in: int) -> Written:
@@ -175,7 +166,7 @@ def _direct(context: Context, out: int, own_in: int) -> Written:
     kernel.name_axes(anchor.inputs[0].shape, axes)
     _name_geometry(kernel, anchor)
     own = Text(f"{kernel.index(coords[1])[0]} // {kernel.size(out)}", groups_of(coords[1]), 2)
-    base: Index = coords[1] if _is(out, 1) or int(out) == 1 else own
+    base: Index = coords[1] if int(out) == 1 else own
     inner: Index = 0 if int(own_in) == 1 else channels.digit(0)
     channel = base if int(own_in) == 1 else join(base, own_in, inner)
     with ExitStack() as loops:
@@ -198,7 +189,3 @@ def _direct(context: Context, out: int, own_in: int) -> Written:
     store_outputs(kernel, context.region, anchor, coords)
     plan = "Each program computes one block of outputs and sums over the kernel offsets."
     return context.finish(kernel, {"BLOCK": str(BLOCK)}, f"(triton.cdiv({count}, {BLOCK}),)", plan)
-
-
-def _is(number: int, wanted: int) -> bool:
-    return not isinstance(number, Size) and number == wanted

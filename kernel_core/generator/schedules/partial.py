@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from kernel_core.generator.index import Group, Index, letters
-from kernel_core.generator.schedules.row import MULTIPLY, identity
+from kernel_core.generator.schedules.rows import MULTIPLY, identity
 from kernel_core.generator.schedules.written import Context, Written, store_at
 from kernel_core.generator.sizes import host, product
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel_core.generator.schedules.row import MULTIPLY, Rows, identity
+from kernel_core.generator.schedules.rows import MULTIPLY, Rows, identity
 from kernel_core.generator.schedules.written import Context, Written, store_outputs
 
 LOGADDEXP = """@triton.jit
@@ -71,4 +71,4 @@ def write(context: Context) -> Written:
     plan = "Each program scans whole rows in registers."
     if rows.shape.is_looped:
         plan = "Each program scans its rows in blocks and carries the running value."
-    return context.finish(kernel, rows.shape.constants, rows.grid, plan, helpers=helpers)
+    return rows.finish(plan, helpers)

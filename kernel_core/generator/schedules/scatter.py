@@ -27,13 +27,12 @@ def write(context: Context) -> Written:
         place.append(Text(names[number], own, 4) if how == "index" else coords[number])
     value = kernel.at(source, coords)
     flat = flatten(place, x.shape)
-    offset, mask = kernel.index(flat)[0], kernel.mask([flat])
+    offset, mask = kernel.offset(flat, "out"), kernel.mask([flat], "out")
     if anchor.bounded:
         axis = next(axis for axis, (how, _) in enumerate(anchor.axes) if how == "index")
         mask = f"{mask} & (" if mask else "("
         mask += f"{names[0]} < {kernel.size(x.shape[axis])})"
-    pointer = kernel.fresh("out_ptr")
-    kernel.pointers[pointer] = anchor
+    pointer = kernel.output(anchor)
     write = _ATOMIC.get(anchor.kind, "store")
     masked = f", mask={mask}" if mask else ""
     kernel.line(f"tl.{write}({pointer} + {offset}, {value}{masked})")

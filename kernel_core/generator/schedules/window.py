@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernel_core.generator.index import Group, Index, Text, flatten, groups_of, image_letters, letters
 from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import Kernel
-from kernel_core.generator.schedules.row import identity
+from kernel_core.generator.schedules.rows import identity
 from kernel_core.generator.schedules.written import Context, Written, store_outputs
 from kernel_core.generator.sizes import Size, product
 
@@ -61,10 +61,12 @@ def _walk(
         at = at if _is(stride, 1) else f"{at} * {kernel.size(stride)}"
         step = loop.name if _is(dilation, 1) else f"{loop.name} * {kernel.size(dilation)}"
         text = f"{at} + {step}" if _is(padding, 0) else f"{at} + {step} - {kernel.size(padding)}"
-        size = kernel.size(x.shape[lead + axis], image_letters(len(loops) + 2)[2 + axis])
+        letter = image_letters(len(loops) + 2)[2 + axis]
+        size = kernel.size(x.shape[lead + axis], letter)
+        text = kernel.named(f"i{letter.lower()}", text, loop.depth)
         if not _is(padding, 0) or anchor.is_partial:
             conditions += [Text(f"{text} >= 0", groups), Text(f"{text} < {size}", groups)]
-        inner[lead + axis] = Text(text, groups, 2)
+        inner[lead + axis] = Text(text, groups, 4)
     with kernel.guarded(*conditions):
         name = kernel.at(x, inner, 0.0 if anchor.kind == "sum" else float("-inf"))
     if conditions and not kernel.in_memory(x):
