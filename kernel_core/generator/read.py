@@ -142,12 +142,4 @@ def _keeping(function: str) -> Callable[..., float]:
     return call
 
 
-__all__ = [
-    "Graph",
-    "Unreadable",
-    "forward_arguments",
-    "forward_of",
-    "load_module",
-    "read",
-    "short_name",
-]
+__all__ = ["Graph", "Unreadable", "forward_arguments", "forward_of", "load_module", "read", "short_name"]

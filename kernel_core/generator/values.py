@@ -8,15 +8,7 @@ from typing import Any
 
 import torch
 
-from kernel_core.generator.index import (
-    Group,
-    Index,
-    flatten,
-    groups_of,
-    is_zero,
-    key,
-    letters,
-)  # fmt: skip
+from kernel_core.generator.index import Group, Index, flatten, groups_of, is_zero, key, letters  # fmt: skip
 from kernel_core.generator.ir import Value, is_point
 from kernel_core.generator.sizes import Size, is_one, product
 from kernel_core.generator.text import ATOM, PRODUCT, SUM, KernelText, wrapped

@@ -108,14 +108,7 @@ def _rms(sketch: Sketch) -> list[Tensor]:
         "mean",
     )
     eps = sketch.setting("eps", sketch.rng.choice(("1e-6", "1e-5")))
-    return [
-        sketch.emit(
-            f"{x} * torch.rsqrt({variance} + {eps}) * {gain}",
-            x.axes,
-            "rsqrt",
-            "mul",
-        )
-    ]
+    return [sketch.emit(f"{x} * torch.rsqrt({variance} + {eps}) * {gain}", x.axes, "rsqrt", "mul")]
 
 
 def _standardised(sketch: Sketch) -> list[Tensor]:

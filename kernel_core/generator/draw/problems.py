@@ -21,11 +21,7 @@ from torch.utils._pytree import tree_flatten
 from kernel_core.errors import ConfigError
 from kernel_core.generator.answer import Answer, answer
 from kernel_core.generator.draw.chains import CHAINS
-from kernel_core.generator.draw.choice import (
-    operator_families,
-    single,
-    split_of,
-)
+from kernel_core.generator.draw.choice import operator_families, single, split_of
 from kernel_core.generator.draw.habits import draw_habits
 from kernel_core.generator.draw.mutations import mutated
 from kernel_core.generator.draw.networks import NETWORKS

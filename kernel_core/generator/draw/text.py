@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from kernel_core.generator.draw import prose
 from kernel_core.generator.draw.body import Body, body_of
 from kernel_core.generator.draw.habits import Habits
-from kernel_core.generator.draw.makers import (
-    Places,
-    constant_lines,
-    inputs_function,
-    member_sizes,
-    places_of,
-)
+from kernel_core.generator.draw.makers import Places, constant_lines, inputs_function, member_sizes, places_of
 from kernel_core.generator.draw.sketch import Sketch, Tensor
 from kernel_core.records import Constant
 

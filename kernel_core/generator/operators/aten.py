@@ -33,9 +33,7 @@ def _convolution(
     return built
 
 
-@operator("convert_element_type")
-def _convert(x: Value, dtype: torch.dtype) -> Value:
-    return cast(x, dtype)
+operator("convert_element_type")(lambda x, dtype: cast(x, dtype))
 
 
 @operator("to_copy", "_to_copy")
@@ -84,14 +82,8 @@ def _new_full(x: Value, size: Any, fill_value: Any, *, dtype: Any = None, **_: A
     return _filled(size, fill_value, dtype or x.dtype)
 
 
-@operator("new_zeros")
-def _new_zeros(x: Value, *size: Any, dtype: Any = None, **_: Any) -> Value:
-    return full(sizes_of(size), 0, dtype or x.dtype)
-
-
-@operator("new_ones")
-def _new_ones(x: Value, *size: Any, dtype: Any = None, **_: Any) -> Value:
-    return full(sizes_of(size), 1, dtype or x.dtype)
+operator("new_zeros")(lambda x, *size, dtype=None, **_: full(sizes_of(size), 0, dtype or x.dtype))
+operator("new_ones")(lambda x, *size, dtype=None, **_: full(sizes_of(size), 1, dtype or x.dtype))
 
 
 @operator("scalar_tensor")

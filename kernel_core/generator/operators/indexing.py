@@ -118,9 +118,7 @@ def _scatter(
     return _along(x, dim, index, source, _REDUCTIONS.get(reduce, str(reduce)))
 
 
-@operator("scatter_add")
-def _scatter_add(x: Value, dim: int, index: Value, src: Value) -> Value:
-    return _along(x, dim, index, src, "sum")
+operator("scatter_add")(lambda x, dim, index, src: _along(x, dim, index, src, "sum"))
 
 
 @operator("scatter_reduce")
@@ -158,9 +156,7 @@ def _index_add(x: Value, dim: int, index: Value, source: Value, *, alpha: Any = 
     return _slices(x, dim, index, source if alpha == 1 else mul(source, alpha), "sum")
 
 
-@operator("index_copy")
-def _index_copy(x: Value, dim: int, index: Value, source: Value) -> Value:
-    return _slices(x, dim, index, source, "store")
+operator("index_copy")(lambda x, dim, index, source: _slices(x, dim, index, source, "store"))
 
 
 @operator("index_fill")
@@ -255,9 +251,7 @@ def _select_scatter(x: Value, src: Value, dim: int, index: int) -> Value:
     return assign(x, tuple([slice(None)] * x.axis(dim) + [index]), src)
 
 
-@operator("copy")
-def _copy(x: Value, src: Value, non_blocking: bool = False) -> Value:
-    return expand(cast(src, x.dtype), x.shape)
+operator("copy")(lambda x, src, non_blocking=False: expand(cast(src, x.dtype), x.shape))
 
 
 # --- order of short rows
@@ -286,9 +280,7 @@ def _ranks(x: Value, descending: bool) -> Value:
     return reduce(cast(point("logical_or", before, tie), torch.int64), "sum", -1)
 
 
-@operator("sort")
-def _sort(x: Value, dim: int = -1, descending: bool = False, stable: Any = None) -> tuple[Value, Value]:
-    return _ordered(x, dim, descending, None)
+operator("sort")(lambda x, dim=-1, descending=False, stable=None: _ordered(x, dim, descending, None))
 
 
 def _ordered(x: Value, dim: int, descending: bool, k: Any) -> tuple[Value, Value]:
@@ -304,14 +296,8 @@ def _ordered(x: Value, dim: int, descending: bool, k: Any) -> tuple[Value, Value
     return _back(values, at), _back(indices, at)
 
 
-@operator("argsort")
-def _argsort(x: Value, dim: int = -1, descending: bool = False, stable: bool = False) -> Value:
-    return _ordered(x, dim, descending, None)[1]
-
-
-@operator("msort")
-def _msort(x: Value) -> Value:
-    return _ordered(x, 0, False, None)[0]
+operator("argsort")(lambda x, dim=-1, descending=False, stable=False: _ordered(x, dim, descending, None)[1])
+operator("msort")(lambda x: _ordered(x, 0, False, None)[0])
 
 
 @operator("topk")
@@ -396,14 +382,8 @@ def _bucketize(input: Any, boundaries: Value, *, out_int32: bool = False, right:
     return _search(boundaries, input, out_int32=out_int32, right=right)
 
 
-@operator("cummax")
-def _cummax(x: Value, dim: int) -> tuple[Value, Value]:
-    return _running(x, dim, "amax")
-
-
-@operator("cummin")
-def _cummin(x: Value, dim: int) -> tuple[Value, Value]:
-    return _running(x, dim, "amin")
+operator("cummax")(lambda x, dim: _running(x, dim, "amax"))
+operator("cummin")(lambda x, dim: _running(x, dim, "amin"))
 
 
 def _running(x: Value, dim: int, kind: str) -> tuple[Value, Value]:

@@ -43,9 +43,7 @@ def _view(x: Value, *shape: Any, **named: Any) -> Value:
     return reshape(x, sizes)
 
 
-@operator("view_as", "reshape_as")
-def _view_as(x: Value, other: Value) -> Value:
-    return reshape(x, other.shape)
+operator("view_as", "reshape_as")(lambda x, other: reshape(x, other.shape))
 
 
 @operator("flatten")
@@ -56,9 +54,7 @@ def _flatten(x: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
     return reshape(x, [*x.shape[:first], product(x.shape[first : last + 1]), *x.shape[last + 1 :]])
 
 
-@operator("ravel")
-def _ravel(x: Value) -> Value:
-    return _flatten(x)
+operator("ravel")(lambda x: _flatten(x))
 
 
 @operator("unflatten")
@@ -68,9 +64,7 @@ def _unflatten(x: Value, dim: int, sizes: Any) -> Value:
     return reshape(x, [*x.shape[:at], *inner, *x.shape[at + 1 :]])
 
 
-@operator("unsqueeze")
-def _unsqueeze(x: Value, dim: int) -> Value:
-    return unsqueeze(x, dim)
+operator("unsqueeze")(lambda x, dim: unsqueeze(x, dim))
 
 
 @operator("squeeze")
@@ -80,9 +74,7 @@ def _squeeze(x: Value, *dims: Any, dim: Any = None) -> Value:
     return reshape(x, [size for axis, size in enumerate(x.shape) if axis not in axes or int(size) != 1])
 
 
-@operator("permute")
-def _permute(x: Value, *dims: Any, **named: Any) -> Value:
-    return permute(x, sizes_of(dims or tuple(named.values())))
+operator("permute")(lambda x, *dims, **named: permute(x, sizes_of(dims or tuple(named.values()))))
 
 
 @operator("transpose", "swapaxes", "swapdims")
@@ -94,14 +86,8 @@ def _transpose(x: Value, dim0: int, dim1: int) -> Value:
     return permute(x, order)
 
 
-@operator("t", "T", "numpy_T")
-def _t(x: Value) -> Value:
-    return permute(x, tuple(reversed(range(x.rank))))
-
-
-@operator("mT", "adjoint", "mH", "H")
-def _m_t(x: Value) -> Value:
-    return _transpose(x, -1, -2)
+operator("t", "T", "numpy_T")(lambda x: permute(x, tuple(reversed(range(x.rank)))))
+operator("mT", "adjoint", "mH", "H")(lambda x: _transpose(x, -1, -2))
 
 
 @operator("movedim", "moveaxis")
@@ -115,14 +101,8 @@ def _movedim(x: Value, source: Any, destination: Any) -> Value:
     return permute(x, [back[axis] if axis in back else next(rest) for axis in range(x.rank)])
 
 
-@operator("expand", "broadcast_to")
-def _expand(x: Value, *sizes: Any, **_: Any) -> Value:
-    return expand(x, sizes_of(sizes))
-
-
-@operator("expand_as")
-def _expand_as(x: Value, other: Value) -> Value:
-    return expand(x, other.shape)
+operator("expand", "broadcast_to")(lambda x, *sizes, **_: expand(x, sizes_of(sizes)))
+operator("expand_as")(lambda x, other: expand(x, other.shape))
 
 
 @operator("repeat", "tile")
@@ -154,14 +134,8 @@ def _flip(x: Value, *dims: Any, **named: Any) -> Value:
     return make("flip", (x,), x.shape, x.dtype, dims=axes) if axes else x
 
 
-@operator("fliplr")
-def _fliplr(x: Value) -> Value:
-    return _flip(x, 1)
-
-
-@operator("flipud")
-def _flipud(x: Value) -> Value:
-    return _flip(x, 0)
+operator("fliplr")(lambda x: _flip(x, 1))
+operator("flipud")(lambda x: _flip(x, 0))
 
 
 @operator("rot90")
@@ -288,9 +262,7 @@ def _embedding(
     return gather_rows(weight, 0, input)
 
 
-@operator("take")
-def _take(x: Value, index: Value) -> Value:
-    return gather_rows(_flatten(x), 0, index, wraps=True)
+operator("take")(lambda x, index: gather_rows(_flatten(x), 0, index, wraps=True))
 
 
 @operator("gather")
@@ -338,9 +310,7 @@ def _chunk(x: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
     return tuple(slice_axis(x, at, part * k, part) for k in range(int(chunks)))
 
 
-@operator("unbind")
-def _unbind(x: Value, dim: int = 0) -> tuple[Value, ...]:
-    return tuple(_select(x, dim, k) for k in range(int(x.shape[x.axis(dim)])))
+operator("unbind")(lambda x, dim=0: tuple(_select(x, dim, k) for k in range(int(x.shape[x.axis(dim)]))))
 
 
 @operator("cat", "concat", "concatenate")
@@ -365,9 +335,7 @@ def _stack(tensors: Any, dim: int = 0) -> Value:
     return _cat([unsqueeze(tensor, at) for tensor in tensors], at)
 
 
-@operator("hstack")
-def _hstack(tensors: Any) -> Value:
-    return _cat(tensors, 0 if tensors[0].rank == 1 else 1)
+operator("hstack")(lambda tensors: _cat(tensors, 0 if tensors[0].rank == 1 else 1))
 
 
 @operator("vstack", "row_stack")
@@ -392,14 +360,8 @@ def pad(x: Value, pad: Any, value: Any = None, mode: Any = "constant") -> Value:
     return make("pad", (x,), shape, x.dtype, before=tuple(before), value=fill, mode=mode)
 
 
-@operator("tril")
-def _tril(x: Value, diagonal: int = 0) -> Value:
-    return _triangle(x, "ge", diagonal)
-
-
-@operator("triu")
-def _triu(x: Value, diagonal: int = 0) -> Value:
-    return _triangle(x, "le", diagonal)
+operator("tril")(lambda x, diagonal=0: _triangle(x, "ge", diagonal))
+operator("triu")(lambda x, diagonal=0: _triangle(x, "le", diagonal))
 
 
 def _triangle(x: Value, sign: str, diagonal: int) -> Value:
@@ -427,14 +389,8 @@ def _diagonal(x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     return gather_rows(reshape(value, [*lead, rows * cols]), len(lead), index)
 
 
-@operator("trace")
-def _trace(x: Value) -> Value:
-    return reduce(_diagonal(x), "sum")
-
-
-@operator("diag")
-def _diag(x: Value, diagonal: int = 0) -> Value:
-    return _diagonal(x, diagonal) if x.rank == 2 else _diag_embed(x, diagonal)
+operator("trace")(lambda x: reduce(_diagonal(x), "sum"))
+operator("diag")(lambda x, diagonal=0: _diagonal(x, diagonal) if x.rank == 2 else _diag_embed(x, diagonal))
 
 
 @operator("diag_embed")
@@ -476,24 +432,10 @@ def _channel_shuffle(x: Value, groups: int) -> Value:
     return reshape(_transpose(value, 1, 2), x.shape)
 
 
-@operator("outer", "ger")
-def _outer(x: Value, vec2: Value) -> Value:
-    return mul(unsqueeze(x, 1), vec2)
-
-
-@operator("zeros_like", "new_zeros_like")
-def _zeros_like(x: Value, **how: Any) -> Value:
-    return full(x.shape, 0, how.get("dtype") or x.dtype)
-
-
-@operator("ones_like")
-def _ones_like(x: Value, **how: Any) -> Value:
-    return full(x.shape, 1, how.get("dtype") or x.dtype)
-
-
-@operator("full_like")
-def _full_like(x: Value, fill_value: Any, **how: Any) -> Value:
-    return full(x.shape, fill_value, how.get("dtype") or x.dtype)
+operator("outer", "ger")(lambda x, vec2: mul(unsqueeze(x, 1), vec2))
+operator("zeros_like", "new_zeros_like")(lambda x, **how: full(x.shape, 0, how.get("dtype") or x.dtype))
+operator("ones_like")(lambda x, **how: full(x.shape, 1, how.get("dtype") or x.dtype))
+operator("full_like")(lambda x, fill_value, **how: full(x.shape, fill_value, how.get("dtype") or x.dtype))
 
 
 @operator("fill_", "fill", "zero", "zero_")
@@ -509,14 +451,8 @@ def _made(sizes: tuple[Any, ...], value: Any, how: dict[str, Any]) -> Value:
     )
 
 
-@operator("zeros")
-def _zeros(*sizes: Any, **how: Any) -> Value:
-    return _made(sizes, 0, how)
-
-
-@operator("ones")
-def _ones(*sizes: Any, **how: Any) -> Value:
-    return _made(sizes, 1, how)
+operator("zeros")(lambda *sizes, **how: _made(sizes, 0, how))
+operator("ones")(lambda *sizes, **how: _made(sizes, 1, how))
 
 
 @operator("arange")

@@ -54,14 +54,8 @@ def matmul(x: Value, other: Value, **_: Any) -> Value:
     return dot(x, other)
 
 
-@operator("rmatmul")
-def _rmatmul(x: Value, other: Value) -> Value:
-    return matmul(other, x)
-
-
-@operator("mv")
-def _mv(x: Value, vec: Value) -> Value:
-    return matmul(x, vec)
+operator("rmatmul")(lambda x, other: matmul(other, x))
+operator("mv")(lambda x, vec: matmul(x, vec))
 
 
 @operator("dot", "vdot", "inner")
@@ -103,9 +97,7 @@ def _addmm(x: Value, mat1: Value, mat2: Value, *, beta: Any = 1, alpha: Any = 1)
     return _added(x, dot(mat1, mat2), beta, alpha)
 
 
-@operator("addmv")
-def _addmv(x: Value, mat: Value, vec: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    return _added(x, matmul(mat, vec), beta, alpha)
+operator("addmv")(lambda x, mat, vec, *, beta=1, alpha=1: _added(x, matmul(mat, vec), beta, alpha))
 
 
 @operator("addr")

@@ -34,9 +34,7 @@ def _sum(x: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None)
     return reduce(_typed(x, dtype), "sum", dim, keepdim)
 
 
-@operator("mean")
-def _mean(x: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
-    return mean(_typed(x, dtype), dim, keepdim)
+operator("mean")(lambda x, dim=None, keepdim=False, *, dtype=None: mean(_typed(x, dtype), dim, keepdim))
 
 
 @operator("prod")
@@ -49,14 +47,8 @@ def _nansum(x: Value, dim: Any = None, keepdim: bool = False) -> Value:
     return reduce(point("where", point("isnan", x), 0.0, x), "sum", dim, keepdim)
 
 
-@operator("amax")
-def _amax(x: Value, dim: Any = (), keepdim: bool = False) -> Value:
-    return reduce(x, "amax", dim, keepdim)
-
-
-@operator("amin")
-def _amin(x: Value, dim: Any = (), keepdim: bool = False) -> Value:
-    return reduce(x, "amin", dim, keepdim)
+operator("amax")(lambda x, dim=(), keepdim=False: reduce(x, "amax", dim, keepdim))
+operator("amin")(lambda x, dim=(), keepdim=False: reduce(x, "amin", dim, keepdim))
 
 
 @operator("aminmax")
@@ -82,14 +74,8 @@ def _min(x: Value, dim: Any = None, keepdim: bool = False, other: Any = None) ->
     return reduce(x, "amin", dim, keepdim), reduce(x, "argmin", dim, keepdim)
 
 
-@operator("argmax")
-def _argmax(x: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    return _arg(x, "argmax", dim, keepdim)
-
-
-@operator("argmin")
-def _argmin(x: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    return _arg(x, "argmin", dim, keepdim)
+operator("argmax")(lambda x, dim=None, keepdim=False: _arg(x, "argmax", dim, keepdim))
+operator("argmin")(lambda x, dim=None, keepdim=False: _arg(x, "argmin", dim, keepdim))
 
 
 def _arg(x: Value, kind: str, dim: Any, keepdim: bool) -> Value:
@@ -99,19 +85,9 @@ def _arg(x: Value, kind: str, dim: Any, keepdim: bool) -> Value:
     return reduce(x, kind, dim, keepdim)
 
 
-@operator("any")
-def _any(x: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    return reduce(point("ne", x, 0), "any", dim, keepdim)
-
-
-@operator("all")
-def _all(x: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    return reduce(point("ne", x, 0), "all", dim, keepdim)
-
-
-@operator("count_nonzero")
-def _count_nonzero(x: Value, dim: Any = None) -> Value:
-    return reduce(cast(point("ne", x, 0), torch.int64), "sum", dim)
+operator("any")(lambda x, dim=None, keepdim=False: reduce(point("ne", x, 0), "any", dim, keepdim))
+operator("all")(lambda x, dim=None, keepdim=False: reduce(point("ne", x, 0), "all", dim, keepdim))
+operator("count_nonzero")(lambda x, dim=None: reduce(cast(point("ne", x, 0), torch.int64), "sum", dim))
 
 
 def _moments(x: Value, dim: Any, correction: Any, keepdim: bool) -> tuple[Value, Value]:
