@@ -12,7 +12,6 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from kernel_core.generator.fuse import Plan, Region, in_two_stages, with_attention
 from kernel_core.generator.ir import CHEAP, Value, make
-from kernel_core.generator.kernel import Unfusable
 from kernel_core.generator.launches import Launches
 from kernel_core.generator.module import input_texts, kept
 from kernel_core.generator.names import take_name
@@ -32,6 +31,7 @@ from kernel_core.generator.schedules import (
 from kernel_core.generator.schedules.written import Context, Written
 from kernel_core.generator.sizes import host
 from kernel_core.generator.text import NAME
+from kernel_core.generator.values import Unfusable
 from kernel_core.records import Problem
 
 SCHEDULES: dict[str, Callable[[Context], Written]] = {
@@ -289,6 +289,3 @@ def _nest(result: Any) -> str:
     if isinstance(result, dict):
         return "{" + ", ".join(f"{key!r}: {_nest(part)}" for key, part in result.items()) + "}"
     return host(result)
-
-
-__all__ = ["Answer", "answer"]

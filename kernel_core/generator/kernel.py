@@ -18,12 +18,11 @@ from kernel_core.generator.index import (
     flatten,
     groups_of,
     is_zero,
-    join,
 )  # fmt: skip
 from kernel_core.generator.ir import Value
 from kernel_core.generator.sizes import Number, Size, host, is_named, is_one, product, same
 from kernel_core.generator.text import ATOM, PRODUCT, SUM, wrapped
-from kernel_core.generator.values import HALF, TL, KernelValues, Unfusable
+from kernel_core.generator.values import KernelValues, Unfusable
 
 
 class Kernel(KernelValues):
@@ -212,6 +211,3 @@ def _digits(index: Digit, sizes: Sequence[int]) -> list[Index] | None:
     while axis <= index.last and is_one(index.group.sizes[axis]):
         axis += 1
     return result if axis == index.last + 1 else None
-
-
-__all__ = ["HALF", "TL", "Kernel", "Unfusable", "join"]

@@ -10,10 +10,11 @@ import torch
 
 from kernel_core.generator.index import Group, Index, letters
 from kernel_core.generator.ir import Value, is_point
-from kernel_core.generator.kernel import HALF, Kernel
+from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.schedules.gemm import aligned
 from kernel_core.generator.schedules.written import Context, Written, store_outputs
 from kernel_core.generator.sizes import product
+from kernel_core.generator.values import HALF
 
 SMALL_HEAD, LARGE_HEAD = 64, 128
 """Head sizes up to which a tile of keys has 64 and 32 rows; beyond them it has 16."""

@@ -13,8 +13,8 @@ from kernel_core.generator.index import Group, Index, Text, groups_of, image_let
 from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.schedules.gemm import Tile
-from kernel_core.generator.schedules.written import Context, Written, store_outputs
-from kernel_core.generator.sizes import Size, is_one, product
+from kernel_core.generator.schedules.written import Context, Written, block_of, store_outputs
+from kernel_core.generator.sizes import Size, is_one
 from kernel_core.generator.text import ATOM
 
 FEW = 16
@@ -34,18 +34,8 @@ def write(context: Context) -> Written:
     names = image_letters(anchor.rank)
     taps = _taps(anchor)
     many = int(groups) > 1 or isinstance(groups, Size)
-    tile = Tile(
-        context,
-        (groups,) if many else (),
-        ("G",),
-        (anchor.shape[0], *anchor.shape[2:]),
-        (names[0], *(f"O{letter}" for letter in names[2:])),
-        (out,),
-        ("OC",),
-        (own_in,),
-        ("C",),
-        taps=taps,
-    )
+    rows = (anchor.shape[0], *anchor.shape[2:]), (names[0], *(f"O{letter}" for letter in names[2:]))
+    tile = Tile(context, ((groups,) if many else (), ("G",)), rows, (out, "OC"), (own_in, "C"), taps)
     tile.kernel.name_axes(x.shape, names)
     _name_geometry(tile.kernel, anchor)
     kernel, z = tile.kernel, tile.batch.digit(0) if many else 0
@@ -152,14 +142,9 @@ def _direct(context: Context, out: int, own_in: int) -> Written:
     anchor = context.region.anchor
     weight = anchor.inputs[1]
     axes = image_letters(anchor.rank)
-    group = Group("i", anchor.shape, (*axes[:2], *(f"O{axis}" for axis in axes[2:])), mask="mask")
-    kernel = context.kernel([group])
-    count = kernel.total(product(anchor.shape), "n_elements", is_flat=True)
-    kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
-    kernel.line(f"mask = i < {count}")
-    kernel.fresh("acc")
+    names = (*axes[:2], *(f"O{axis}" for axis in axes[2:]))
+    kernel, group, coords, count = block_of(context, anchor, names)
     kernel.line("acc = tl.zeros((BLOCK,), dtype=tl.float32)")
-    coords: list[Index] = [group.digit(axis) for axis in range(anchor.rank)]
     taps = _taps(anchor)
     channels = Group("ic", (own_in,), ("IC",), depth=1 + max(tap.depth for tap in taps))
     kernel.name_sizes([group, *taps, channels])

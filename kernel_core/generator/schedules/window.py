@@ -6,8 +6,8 @@ from kernel_core.generator.index import Group, Index, Text, flatten, groups_of, 
 from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.schedules.rows import identity
-from kernel_core.generator.schedules.written import Context, Written, store_outputs
-from kernel_core.generator.sizes import Size, product
+from kernel_core.generator.schedules.written import Context, Written, block_of, store_outputs
+from kernel_core.generator.sizes import Size
 
 BLOCK = 256
 
@@ -18,19 +18,13 @@ def write(context: Context) -> Written:
     lead = anchor.rank - len(anchor.kernel)
     axes = image_letters(len(anchor.kernel) + 2)[2:]
     names = (*letters(anchor.rank)[:lead], *(f"O{axis}" for axis in axes))
-    group = Group("i", anchor.shape, names, mask="mask")
-    kernel = context.kernel([group])
-    count = kernel.total(product(anchor.shape), "n_elements", is_flat=True)
-    kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
-    kernel.line(f"mask = i < {count}")
+    kernel, group, coords, count = block_of(context, anchor, names)
     x = anchor.inputs[0]
     neutral = identity(anchor.kind, x.dtype)
-    kernel.fresh("acc")
     kind = "tl.float32" if x.dtype.is_floating_point else "tl.int64"
     kernel.line(f"acc = tl.full((BLOCK,), {neutral}, dtype={kind})")
     if anchor.kind == "argmax":
         kernel.line(f"{kernel.fresh('place')} = tl.zeros((BLOCK,), dtype=tl.int64)")
-    coords: list[Index] = [group.digit(axis) for axis in range(anchor.rank)]
     loops = [
         Group(f"k{axis.lower()}", (size,), (f"K{axis}",))
         for axis, size in zip(axes, anchor.kernel, strict=True)

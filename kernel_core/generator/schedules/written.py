@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernel_core.generator.fuse import Region
-from kernel_core.generator.index import Group, Index
+from kernel_core.generator.index import Group, Index, flatten, is_zero
 from kernel_core.generator.ir import CHEAP, Value
 from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.lines import folded
-from kernel_core.generator.sizes import Size, host, product
+from kernel_core.generator.sizes import Size, is_one, product
 
 
 @dataclass
@@ -61,9 +61,7 @@ class Context:
         own = self.region.core
 
         def inside(value: Value) -> bool:
-            if id(value) in own:
-                return True
-            return value.op in CHEAP and id(value) not in self.materialised
+            return id(value) in own or (value.op in CHEAP and id(value) not in self.materialised)
 
         kernel = Kernel(self.name, inside, self.name_of)
         read = {id(tensor) for value in own.values() for tensor in value.tensors}
@@ -82,11 +80,8 @@ class Context:
         kernel.numbers = {name: text for name, text in kernel.numbers.items() if name in read}
         outputs = [id(value) for value in self.region.outputs]
         kernel.pointers = dict(sorted(kernel.pointers.items(), key=lambda item: id(item[1]) in outputs))
-        parameters = [
-            *kernel.pointers,
-            *kernel.numbers,
-            *(f"{name}: tl.constexpr" for name in (*constants, *tuned)),
-        ]
+        constexprs = [f"{name}: tl.constexpr" for name in (*constants, *tuned)]
+        parameters = [*kernel.pointers, *kernel.numbers, *constexprs]
         head = folded(f"def {self.name}({', '.join(parameters)}):")
         text = f"{decorator}@triton.jit\n{head}\n    # {plan}\n{lines}\n"
         return Written(
@@ -95,14 +90,21 @@ class Context:
         )  # fmt: skip
 
 
-def store_outputs(
-    kernel: Kernel, region: Region, anchor: Value, coords: list[Index], only: Any = None
-) -> None:
+def block_of(context: Context, value: Value, names: Sequence[str]) -> tuple[Kernel, Group, list[Index], str]:
+    """A kernel whose programs own `BLOCK` elements of a tensor: with its group, the index and the count."""
+    group = Group("i", value.shape, tuple(names), mask="mask")
+    kernel = context.kernel([group])
+    count = kernel.total(product(value.shape), "n_elements", is_flat=True)
+    kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
+    kernel.line(f"mask = i < {count}")
+    return kernel, group, [group.digit(axis) for axis in range(value.rank)], count
+
+
+def store_outputs(kernel: Kernel, region: Region, anchor: Value, coords: list[Index]) -> None:
     """Store each output at the index where the anchor's own result stands; reshapes keep the order."""
     places = places_of(kernel, region, anchor, coords)
     for value in region.outputs:
-        if only is None or only(value):
-            store_at(kernel, value, places[id(value)])
+        store_at(kernel, value, places[id(value)])
 
 
 def store_at(kernel: Kernel, value: Value, place: tuple[list[Index], list[Index], Sequence[int]]) -> None:
@@ -110,9 +112,6 @@ def store_at(kernel: Kernel, value: Value, place: tuple[list[Index], list[Index]
     coords, where, shape = place
     name = kernel.at(value, coords)
     pointer = kernel.output(value)
-    from kernel_core.generator.index import flatten, is_zero
-    from kernel_core.generator.sizes import is_one
-
     offset = flatten([0 if is_one(size) else coord for coord, size in zip(where, shape, strict=True)], shape)
     mask = kernel.mask([offset], "out")
     text = pointer if is_zero(offset) else f"{pointer} + {kernel.offset(offset, 'out')}"
@@ -147,21 +146,3 @@ def places_of(
 def power_of_two(size: int) -> int:
     """The next power of two."""
     return 1 << max(int(size) - 1, 0).bit_length()
-
-
-def is_large(size: int, limit: int) -> bool:
-    """True if a size of the problem exceeds a limit."""
-    return int(size) > limit
-
-
-__all__ = [
-    "Context",
-    "Size",
-    "Written",
-    "host",
-    "is_large",
-    "places_of",
-    "power_of_two",
-    "store_at",
-    "store_outputs",
-]
