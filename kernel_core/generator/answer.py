@@ -117,12 +117,9 @@ class _Writer(Launches):
             raise Unreadable("; ".join(["nothing to write a kernel for", *self.graph.reasons]))
         body = self._with_sizes([self._with_keys(line) for line in self.lines])
         return Answer(
-            self._source(body),
-            self._thinking(),
-            len({kernel.name for kernel in self.written}),
-            ", ".join(dict.fromkeys(self.graph.steps)),
-            self.graph.reasons,
-        )
+            self._source(body), self._thinking(), len({kernel.name for kernel in self.written}),
+            ", ".join(dict.fromkeys(self.graph.steps)), self.graph.reasons,
+        )  # fmt: skip
 
     def _is_used(self, leaf: Value) -> bool:
         """True if a kernel reads an input, or `forward` returns it; torch's calls take any layout."""

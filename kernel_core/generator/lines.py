@@ -7,6 +7,7 @@ name, as long as that line stays short.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 LONGEST, _LONGEST_JOINED = 100, 84
@@ -144,7 +145,7 @@ def packed(parts: Sequence[str], width: int, between: str) -> list[str]:
 def _brackets(text: str) -> list[tuple[int, int]]:
     """Places of the outermost brackets."""
     pairs, opened = list[tuple[int, int]](), list[int]()
-    for place, letter in enumerate(text):
+    for place, letter in enumerate(_without_strings(text)):
         if letter in "([":
             opened.append(place)
         elif letter in ")]":
@@ -154,14 +155,18 @@ def _brackets(text: str) -> list[tuple[int, int]]:
     return pairs
 
 
+def _without_strings(text: str) -> str:
+    return re.sub(r"'[^']*'|\"[^\"]*\"", lambda match: "_" * len(match[0]), text)
+
+
 def _split(text: str, at: str) -> list[str]:
     """The parts between a text's outermost commas, or before its outermost operators."""
     depth, parts = 0, [""]
-    for place, letter in enumerate(text):
+    for place, letter in enumerate(_without_strings(text)):
         depth += (letter in "([") - (letter in ")]")
         is_apart = letter == "," or text[place - 1 : place + 2] == f" {letter} "
         is_cut = letter in at and not depth and is_apart
         if is_cut:
             parts.append("")
-        parts[-1] += "" if is_cut and letter == "," else letter
+        parts[-1] += "" if is_cut and letter == "," else text[place]
     return [part.strip() for part in parts if part.strip()]

@@ -33,12 +33,9 @@ def kept(tree: ast.Module, body: list[str]) -> str:
         argument.annotation = None
     items += [*methods, new]
     model_text = ast.ClassDef(
-        name="ModelNew",
-        bases=model.bases,
-        keywords=[],
-        body=[_Renamed().visit(node) for node in items],
+        name="ModelNew", bases=model.bases, keywords=[], body=[_Renamed().visit(node) for node in items],
         decorator_list=[],
-    )
+    )  # fmt: skip
     text = ast.unparse(ast.fix_missing_locations(model_text))
     head, _, _ = text.rpartition("        pass")
     text = head + "\n".join(folded(line, 8) for line in body)

@@ -294,15 +294,9 @@ class Recorder(TorchFunctionMode):
         group = object()
         for path, tensor in _leaves(result):
             made = make(
-                "call",
-                tuple(tensors),
-                tensor.shape,
-                tensor.dtype,
-                text=text,
-                path=path,
-                group=group,
+                "call", tuple(tensors), tensor.shape, tensor.dtype, text=text, path=path, group=group,
                 base=base,
-            )
+            )  # fmt: skip
             self._values[id(tensor)] = (tensor, _with_sizes(made))
         return result
 

@@ -130,16 +130,10 @@ def normalised(sketch: Sketch, x: Tensor) -> Tensor:
     size = x.axes[-1].text
     kind = sketch.rng.choice(
         (
-            "layer_norm",
-            "layer_norm",
-            "rms_norm",
-            "batch_norm",
-            "softmax",
-            "softmax",
-            "normalize",
+            "layer_norm", "layer_norm", "rms_norm", "batch_norm", "softmax", "softmax", "normalize",
             "log_softmax",
-        )
-    )
+        ),
+    )  # fmt: skip
     if kind == "batch_norm" and x.rank == 2:
         return sketch.emit(f"{sketch.layer(('bn', 'norm'), f'nn.BatchNorm1d({size})')}({x})", x.axes, kind)
     if kind in ("layer_norm", "rms_norm", "batch_norm"):

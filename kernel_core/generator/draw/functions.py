@@ -61,13 +61,10 @@ def _soft_threshold(sketch: Sketch) -> list[Tensor]:
     x = sketch.input(sketch.axes())
     return [
         sketch.emit(
-            f"torch.sign({x}) * torch.relu({x}.abs() - {sketch.rng.choice(('0.1', '0.5', '0.2'))})",
-            x.axes,
-            "sign",
-            "abs",
-            "relu",
+            f"torch.sign({x}) * torch.relu({x}.abs() - {sketch.rng.choice(('0.1', '0.5', '0.2'))})", x.axes,
+            "sign", "abs", "relu",
         )
-    ]
+    ]  # fmt: skip
 
 
 # --- scans
@@ -229,12 +226,9 @@ def _kernel_matrix(sketch: Sketch) -> list[Tensor]:
     m, k, o = sketch.axes("mko")
     a, b = sketch.input((m, k)), sketch.input((o, k))
     apart = sketch.emit(
-        f"({a} ** 2).sum(-1, keepdim=True) - 2 * {a} @ {b}.t() + ({b} ** 2).sum(-1)",
-        (m, o),
-        "pow",
-        "sum",
+        f"({a} ** 2).sum(-1, keepdim=True) - 2 * {a} @ {b}.t() + ({b} ** 2).sum(-1)", (m, o), "pow", "sum",
         "matmul",
-    )
+    )  # fmt: skip
     return [
         sketch.emit(
             sketch.rng.choice(

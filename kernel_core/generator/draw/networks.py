@@ -134,11 +134,8 @@ def attention_block(sketch: Sketch) -> list[Tensor]:
     q, k, v = (linear(sketch, x, width, bias=sketch.chance(0.5)) for _ in range(3))
     scores = sketch.emit(
         f"{q} @ {k}.transpose(-2, -1) * {sketch.rng.choice(('0.125', '0.0625', '0.1'))}",
-        (*x.axes[:2], x.axes[1]),
-        "transpose",
-        "matmul",
-        "mul",
-    )
+        (*x.axes[:2], x.axes[1]), "transpose", "matmul", "mul",
+    )  # fmt: skip
     weights = sketch.emit(f"{scores}.softmax(dim=-1)", scores.axes, "softmax")
     h = linear(sketch, sketch.emit(f"{weights} @ {v}", x.axes, "matmul"), width)
     return [sketch.emit(f"{x} + {h}", x.axes, "add") if sketch.chance(0.6) else h]

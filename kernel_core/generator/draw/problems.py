@@ -125,13 +125,10 @@ def drawn(
     family, sketch, results = sketched(rng, wanted, levels, split)
     written = source_of(sketch, results)
     problem = Problem(
-        **identity_of("graphs", family, written.source),
-        suite="graphs",
-        family=family,
-        tags=(split, *dict.fromkeys(sketch.operators)),
-        constants=written.constants,
+        **identity_of("graphs", family, written.source), suite="graphs", family=family,
+        tags=(split, *dict.fromkeys(sketch.operators)), constants=written.constants,
         cpu_constants=written.cpu_constants,
-    )
+    )  # fmt: skip
     if has_evaluation_sizes(problem.constants.values()):
         return None
     return Draft(family, tuple(sketch.operators), problem)

@@ -209,19 +209,10 @@ _OPTION = re.compile(
 """Options that an author may store in an attribute."""
 _SEVERAL = frozenset(
     (
-        "var_mean",
-        "std_mean",
-        "aminmax",
-        "chunk",
-        "split",
-        "unbind",
-        "frexp",
-        "cummax",
-        "cummin",
-        "sort",
+        "var_mean", "std_mean", "aminmax", "chunk", "split", "unbind", "frexp", "cummax", "cummin", "sort",
         "topk",
-    )
-)
+    ),
+)  # fmt: skip
 """Operators that return several tensors where no part is taken."""
 
 

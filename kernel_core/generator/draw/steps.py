@@ -71,14 +71,11 @@ def clamped(sketch: Sketch, x: Tensor) -> Tensor:
     """Draw limits."""
     text, name = sketch.rng.choice(
         (
-            ("torch.clamp({}, min=-1.0, max=1.0)", "clamp"),
-            ("{}.clamp(min=0.0)", "clamp"),
-            ("torch.clamp({}, 0.0, 6.0)", "clamp"),
-            ("torch.clamp_min({}, 0.1)", "clamp_min"),
-            ("torch.clamp({}, max=2.0)", "clamp"),
-            ("{}.clip(-0.5, 0.5)", "clip"),
-        )
-    )
+            ("torch.clamp({}, min=-1.0, max=1.0)", "clamp"), ("{}.clamp(min=0.0)", "clamp"),
+            ("torch.clamp({}, 0.0, 6.0)", "clamp"), ("torch.clamp_min({}, 0.1)", "clamp_min"),
+            ("torch.clamp({}, max=2.0)", "clamp"), ("{}.clip(-0.5, 0.5)", "clip"),
+        ),
+    )  # fmt: skip
     return sketch.emit(text.format(x), x.axes, name)
 
 

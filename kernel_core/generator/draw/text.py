@@ -151,15 +151,10 @@ class _Text:
         arguments = [Argument(name.lower(), "int", "") for name in names]
         start = f"super({body.name}, self).__init__()" if habits.long_super else "super().__init__()"
         return [
-            f"class {body.name}(nn.Module):",
-            f"    {self._signature(arguments)}",
-            *_indented([start, *self._constructor_lines(body.owned)], 8),
-            "",
-            f"    def forward(self, {body.argument}):",
-            *_indented(body.part, 8),
-            "",
-            "",
-        ]
+            f"class {body.name}(nn.Module):", f"    {self._signature(arguments)}",
+            *_indented([start, *self._constructor_lines(body.owned)], 8), "",
+            f"    def forward(self, {body.argument}):", *_indented(body.part, 8), "", "",
+        ]  # fmt: skip
 
     def _model(self) -> list[str]:
         habits, body, arguments = self.habits, self.body, self.arguments

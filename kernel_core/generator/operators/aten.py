@@ -8,7 +8,8 @@ import torch
 
 from kernel_core.generator.build import cast, full, iota, reshape
 from kernel_core.generator.ir import Unsupported, Value
-from kernel_core.generator.operators.layout import getitem, sizes_of
+from kernel_core.generator.operators.layout import sizes_of
+from kernel_core.generator.operators.parts import getitem
 from kernel_core.generator.operators.pointwise import BUILDERS, operator
 
 

@@ -9,7 +9,7 @@ import torch
 from kernel_core.generator.build import add, cast, expand, iota, mul, point, reshape, sub
 from kernel_core.generator.ir import Unsupported, Value
 from kernel_core.generator.names import bind
-from kernel_core.generator.operators.layout import gather_rows
+from kernel_core.generator.operators.parts import gather_rows
 from kernel_core.generator.operators.pointwise import operator
 from kernel_core.generator.sizes import host
 

@@ -20,12 +20,9 @@ def write(context: Context) -> Written:
     axes = [axis for axis in range(x.rank) if axis not in dims]
     kept = Group("row", tuple(x.shape[axis] for axis in axes), tuple(names[axis] for axis in axes))
     walked = Group(
-        "cols",
-        tuple(x.shape[axis] for axis in dims),
-        tuple(names[axis] for axis in dims),
-        mask="mask",
+        "cols", tuple(x.shape[axis] for axis in dims), tuple(names[axis] for axis in dims), mask="mask",
         depth=1,
-    )
+    )  # fmt: skip
     kernel = context.kernel([kept, walked])
     length = kernel.total(product(walked.sizes), "n_cols")
     has_rows = int(product(kept.sizes)) > 1
