@@ -46,12 +46,10 @@ def result_type(operands: Sequence[Operand]) -> torch.dtype:
             kinds.append(torch.empty(shape, dtype=operand.dtype, device="meta"))
         else:
             kinds.append(
-                float(operand)
-                if isinstance(operand, float)
-                else bool(operand)
-                if isinstance(operand, bool)
-                else int(operand)
-            )
+                float(operand) if isinstance(
+                    operand, float,
+                ) else bool(operand) if isinstance(operand, bool) else int(operand),
+            )  # fmt: skip
     if len(kinds) == 1:
         return kinds[0].dtype if isinstance(kinds[0], torch.Tensor) else torch.float32
     result = kinds[0] if isinstance(kinds[0], torch.Tensor) else torch.tensor(kinds[0])

@@ -126,13 +126,11 @@ def input_texts(source: str) -> dict[str, str]:
     tree = ast.parse(source)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     body = functions["get_inputs"].body
-    assigned = {
-        target.id: node.value
-        for node in body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+    assigned = (
+        {target.id: node.value for node in body if isinstance(
+            node, ast.Assign,
+        ) for target in node.targets if isinstance(target, ast.Name)}
+    )  # fmt: skip
     last = body[-1].value if isinstance(body[-1], ast.Return) else None
     made = last.elts if isinstance(last, ast.List | ast.Tuple) else []
     names = [argument.arg for argument in _arguments(forward_of(tree))[1:]]

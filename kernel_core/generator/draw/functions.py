@@ -195,12 +195,10 @@ def _matrix(sketch: Sketch) -> list[Tensor]:
         )
         return [
             sketch.emit(
-                sketch.rng.choice((f"torch.matmul({a}.T, {b}.T)", f"{a}.t() @ {b}.t()")),
-                (),
-                "transpose",
+                sketch.rng.choice((f"torch.matmul({a}.T, {b}.T)", f"{a}.t() @ {b}.t()")), (), "transpose",
                 "matmul",
             )
-        ]
+        ]  # fmt: skip
     a = sketch.input((m, n), names=("A", "a", "x"))
     if kind == "gram":
         text = sketch.rng.choice(

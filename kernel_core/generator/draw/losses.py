@@ -158,15 +158,13 @@ def _contrastive(sketch: Sketch) -> list[Tensor]:
         sketch.emit(
             sketch.rng.choice(
                 (
-                    f"F.log_softmax({scores}, dim=-1)",
-                    f"torch.logsumexp({scores}, dim=1)",
+                    f"F.log_softmax({scores}, dim=-1)", f"torch.logsumexp({scores}, dim=1)",
                     f"F.softmax({scores}, dim=1)",
-                )
+                ),
             ),
-            (),
-            "softmax",
+            (), "softmax",
         )
-    ]
+    ]  # fmt: skip
 
 
 def _entropy(sketch: Sketch) -> list[Tensor]:

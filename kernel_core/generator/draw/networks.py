@@ -97,10 +97,8 @@ def attention(sketch: Sketch) -> list[Tensor]:
     q, k, v = (sketch.input((*lead, s, f)) for _ in range(3))
     scores = sketch.emit(
         sketch.rng.choice((f"torch.matmul({q}, {k}.transpose(-2, -1))", f"{q} @ {k}.transpose(-1, -2)")),
-        (*lead, s, s),
-        "transpose",
-        "matmul",
-    )
+        (*lead, s, s), "transpose", "matmul",
+    )  # fmt: skip
     scores = sketch.emit(
         sketch.rng.choice(
             (f"{scores} / math.sqrt({q}.size(-1))", f"{scores} * {q}.shape[-1] ** -0.5", f"{scores} * 0.125")

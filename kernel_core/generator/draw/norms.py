@@ -103,10 +103,8 @@ def _rms(sketch: Sketch) -> list[Tensor]:
     gain = sketch.parameter((x.axes[-1],), "ones")
     variance = sketch.emit(
         sketch.rng.choice((f"{x}.pow(2).mean(-1, keepdim=True)", f"({x} * {x}).mean(dim=-1, keepdim=True)")),
-        (*x.axes[:-1], ONE),
-        "pow",
-        "mean",
-    )
+        (*x.axes[:-1], ONE), "pow", "mean",
+    )  # fmt: skip
     eps = sketch.setting("eps", sketch.rng.choice(("1e-6", "1e-5")))
     return [sketch.emit(f"{x} * torch.rsqrt({variance} + {eps}) * {gain}", x.axes, "rsqrt", "mul")]
 

@@ -85,9 +85,9 @@ operator("max_pair")(lambda x, other: point("maximum", x, other))
 operator("gelu")(lambda x, approximate="none": point("gelu_erf" if approximate == "none" else "gelu_tanh", x))
 
 
-@operator("logit")
-def _logit(x: Value, eps: float | None = None) -> Value:
-    return point("logit_plain", x) if eps is None else point("logit_eps", x, eps, 1 - eps)
+operator("logit")(
+    lambda x, eps=None: point("logit_plain", x) if eps is None else point("logit_eps", x, eps, 1 - eps)
+)
 
 
 @operator("round")
@@ -118,12 +118,22 @@ operator("masked_fill")(lambda x, mask, value: cast(point("where", mask, value, 
 operator("bitwise_not", "invert")(lambda x: point("logical_not" if x.dtype is torch.bool else "invert", x))
 
 
-@operator(
-    "positive", "pos", "contiguous", "clone", "detach", "alias", "requires_grad_", "identity", "data",
-    "view_of", "conj", "conj_physical", "resolve_conj", "resolve_neg",
-)  # fmt: skip
-def _same(x: Value, **_: Any) -> Value:
-    return x
+operator(
+    "positive",
+    "pos",
+    "contiguous",
+    "clone",
+    "detach",
+    "alias",
+    "requires_grad_",
+    "identity",
+    "data",
+    "view_of",
+    "conj",
+    "conj_physical",
+    "resolve_conj",
+    "resolve_neg",
+)(lambda x, **_: x)
 
 
 @operator("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout")

@@ -239,9 +239,9 @@ def _slice_scatter(
     return assign(x, tuple([slice(None)] * x.axis(dim) + [slice(start, end, step)]), src)
 
 
-@operator("select_scatter")
-def _select_scatter(x: Value, src: Value, dim: int, index: int) -> Value:
-    return assign(x, tuple([slice(None)] * x.axis(dim) + [index]), src)
+operator("select_scatter")(
+    lambda x, src, dim, index: assign(x, tuple([slice(None)] * x.axis(dim) + [index]), src)
+)
 
 
 operator("copy")(lambda x, src, non_blocking=False: expand(cast(src, x.dtype), x.shape))

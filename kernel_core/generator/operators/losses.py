@@ -110,9 +110,9 @@ def _kl_div(
     return _loss(values, reduction, size_average, reduce)
 
 
-@operator("soft_margin_loss")
-def _soft_margin_loss(input: Value, target: Value, **how: Any) -> Value:
-    return _loss(point("log1p", point("exp", mul(point("neg", target), input))), **how)
+operator("soft_margin_loss")(
+    lambda input, target, **how: _loss(point("log1p", point("exp", mul(point("neg", target), input))), **how)
+)
 
 
 @operator("hinge_embedding_loss")

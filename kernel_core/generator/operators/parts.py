@@ -109,9 +109,9 @@ def _unfold(x: Value, dimension: int, size: Any, step: Any) -> Value:
     return permute(value, [axis for axis in range(value.rank) if axis != at + 1] + [at + 1])
 
 
-@operator("index_select")
-def _index_select(x: Value, dim: int, index: Value) -> Value:
-    return gather_rows(x, x.axis(dim), index if index.rank else reshape(index, (1,)))
+operator("index_select")(
+    lambda x, dim, index: gather_rows(x, x.axis(dim), index if index.rank else reshape(index, (1,)))
+)
 
 
 @operator("embedding")
@@ -199,9 +199,9 @@ def _stack(tensors: Any, dim: int = 0) -> Value:
 operator("hstack")(lambda tensors: _cat(tensors, 0 if tensors[0].rank == 1 else 1))
 
 
-@operator("vstack", "row_stack")
-def _vstack(tensors: Any) -> Value:
-    return _cat([unsqueeze(tensor, 0) if tensor.rank == 1 else tensor for tensor in tensors], 0)
+operator("vstack", "row_stack")(
+    lambda tensors: _cat([unsqueeze(tensor, 0) if tensor.rank == 1 else tensor for tensor in tensors], 0)
+)
 
 
 @operator("pad", "constant_pad_nd")

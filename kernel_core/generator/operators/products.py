@@ -88,17 +88,17 @@ def _added(x: Value, value: Value, beta: Any, alpha: Any) -> Value:
     return add(x if beta == 1 else mul(x, beta), value)
 
 
-@operator("addmm", "baddbmm")
-def _addmm(x: Value, mat1: Value, mat2: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    return _added(x, dot(mat1, mat2), beta, alpha)
+operator("addmm", "baddbmm")(
+    lambda x, mat1, mat2, *, beta=1, alpha=1: _added(x, dot(mat1, mat2), beta, alpha)
+)
 
 
 operator("addmv")(lambda x, mat, vec, *, beta=1, alpha=1: _added(x, matmul(mat, vec), beta, alpha))
 
 
-@operator("addr")
-def _addr(x: Value, vec1: Value, vec2: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    return _added(x, mul(unsqueeze(vec1, 1), vec2), beta, alpha)
+operator("addr")(
+    lambda x, vec1, vec2, *, beta=1, alpha=1: _added(x, mul(unsqueeze(vec1, 1), vec2), beta, alpha)
+)
 
 
 @operator("addbmm")

@@ -28,31 +28,31 @@ def _typed(x: Value, dtype: torch.dtype | None) -> Value:
     return x if dtype is None else cast(x, dtype)
 
 
-@operator("sum")
-def _sum(x: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
-    return reduce(_typed(x, dtype), "sum", dim, keepdim)
+operator("sum")(
+    lambda x, dim=None, keepdim=False, *, dtype=None: reduce(_typed(x, dtype), "sum", dim, keepdim)
+)
 
 
 operator("mean")(lambda x, dim=None, keepdim=False, *, dtype=None: mean(_typed(x, dtype), dim, keepdim))
 
 
-@operator("prod")
-def _prod(x: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
-    return reduce(_typed(x, dtype), "prod", dim, keepdim)
+operator("prod")(
+    lambda x, dim=None, keepdim=False, *, dtype=None: reduce(_typed(x, dtype), "prod", dim, keepdim)
+)
 
 
-@operator("nansum")
-def _nansum(x: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    return reduce(point("where", point("isnan", x), 0.0, x), "sum", dim, keepdim)
+operator("nansum")(
+    lambda x, dim=None, keepdim=False: reduce(point("where", point("isnan", x), 0.0, x), "sum", dim, keepdim)
+)
 
 
 operator("amax")(lambda x, dim=(), keepdim=False: reduce(x, "amax", dim, keepdim))
 operator("amin")(lambda x, dim=(), keepdim=False: reduce(x, "amin", dim, keepdim))
 
 
-@operator("aminmax")
-def _aminmax(x: Value, *, dim: Any = None, keepdim: bool = False) -> tuple[Value, Value]:
-    return reduce(x, "amin", dim, keepdim), reduce(x, "amax", dim, keepdim)
+operator("aminmax")(
+    lambda x, *, dim=None, keepdim=False: tuple(reduce(x, kind, dim, keepdim) for kind in ("amin", "amax"))
+)
 
 
 @operator("max")
@@ -154,9 +154,9 @@ def softmax(x: Value, dim: Any = None, dtype: Any = None, _stacklevel: int = 3) 
     return div(raised, reduce(raised, "sum", dim, True))
 
 
-@operator("softmin")
-def _softmin(x: Value, dim: Any = None, dtype: Any = None, _stacklevel: int = 3) -> Value:
-    return softmax(point("neg", _typed(x, dtype)), dim)
+operator("softmin")(
+    lambda x, dim=None, dtype=None, _stacklevel=3: softmax(point("neg", _typed(x, dtype)), dim)
+)
 
 
 @operator("log_softmax")
@@ -190,9 +190,9 @@ def norm(
     return point("power", reduce(point("power", size, float(power)), "sum", dim, keepdim), 1.0 / power)
 
 
-@operator("normalize")
-def _normalize(x: Value, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> Value:
-    return div(x, point("maximum", norm(x, p, dim, True), eps))
+operator("normalize")(
+    lambda x, p=2.0, dim=1, eps=1e-12, out=None: div(x, point("maximum", norm(x, p, dim, True), eps))
+)
 
 
 @operator("cosine_similarity")

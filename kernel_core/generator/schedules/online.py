@@ -17,11 +17,9 @@ from kernel_core.generator.schedules.rows import LOWEST, Rows
 def pairs_of(reductions: Iterable[Value]) -> dict[int, Value]:
     """Sums of `exp(x - x.amax())` by the id of the maximum that they need."""
     sums = [value for value in reductions if value.kind == "sum" and value.dtype is not torch.float64]
-    return {
-        id(value.inputs[0].inputs[0].inputs[1]): value
-        for value in sums
-        if _is_shifted(value.inputs[0], value.dims)
-    }
+    return {id(
+        value.inputs[0].inputs[0].inputs[1],
+    ): value for value in sums if _is_shifted(value.inputs[0], value.dims)}  # fmt: skip
 
 
 def _is_shifted(raised: Value, dims: tuple[int, ...]) -> bool:
@@ -29,12 +27,10 @@ def _is_shifted(raised: Value, dims: tuple[int, ...]) -> bool:
         return False
     x, top = raised.inputs[0].inputs
     return (
-        isinstance(top, Value)
-        and top.op == "reduce"
-        and top.kind == "amax"
-        and top.dims == dims
-        and top.inputs[0] is x
-    )
+        isinstance(
+            top, Value,
+        ) and top.op == "reduce" and top.kind == "amax" and top.dims == dims and top.inputs[0] is x
+    )  # fmt: skip
 
 
 def begin(rows: Rows, top: str, total: str) -> None:

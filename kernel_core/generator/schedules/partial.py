@@ -58,9 +58,7 @@ def write(context: Context) -> Written:
     store_at(kernel, anchor, (place, place, anchor.shape))
     grid = f"({host(anchor.shape[1])}{f', {host(anchor.shape[0])}' if has_rows else ','})"
     return context.finish(
-        kernel,
-        {"BLOCK": str(BLOCK)},
-        grid,
+        kernel, {"BLOCK": str(BLOCK)}, grid,
         "Each program reduces one part; a second kernel joins the parts.",
         helpers={"multiply": MULTIPLY} if anchor.kind == "prod" else {},
-    )
+    )  # fmt: skip
