@@ -83,8 +83,6 @@ def _clamp(x: Value, min: Any = None, max: Any = None) -> Value:
 
 operator("max_pair")(lambda x, other: point("maximum", x, other))
 operator("gelu")(lambda x, approximate="none": point("gelu_erf" if approximate == "none" else "gelu_tanh", x))
-
-
 operator("logit")(
     lambda x, eps=None: point("logit_plain", x) if eps is None else point("logit_eps", x, eps, 1 - eps)
 )
@@ -116,8 +114,6 @@ operator("addcdiv")(lambda x, tensor1, tensor2, *, value=1: point("addcdiv_", x,
 operator("where")(lambda condition, input=None, other=None: point("where", condition, input, other))
 operator("masked_fill")(lambda x, mask, value: cast(point("where", mask, value, x), x.dtype))
 operator("bitwise_not", "invert")(lambda x: point("logical_not" if x.dtype is torch.bool else "invert", x))
-
-
 operator(
     "positive",
     "pos",

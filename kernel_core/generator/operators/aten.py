@@ -81,12 +81,8 @@ def _tensor(data: Any, *, dtype: Any = None, **_: Any) -> Value:
 operator("new_full")(
     lambda x, size, fill_value, *, dtype=None, **_: _filled(size, fill_value, dtype or x.dtype)
 )
-
-
 operator("new_zeros")(lambda x, *size, dtype=None, **_: full(sizes_of(size), 0, dtype or x.dtype))
 operator("new_ones")(lambda x, *size, dtype=None, **_: full(sizes_of(size), 1, dtype or x.dtype))
-
-
 operator("scalar_tensor")(
     lambda value, *, dtype=None, **_: full((), value, dtype or torch.get_default_dtype())
 )

@@ -242,8 +242,6 @@ def _slice_scatter(
 operator("select_scatter")(
     lambda x, src, dim, index: assign(x, tuple([slice(None)] * x.axis(dim) + [index]), src)
 )
-
-
 operator("copy")(lambda x, src, non_blocking=False: expand(cast(src, x.dtype), x.shape))
 
 

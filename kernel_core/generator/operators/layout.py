@@ -109,7 +109,8 @@ def _repeat(x: Value, *repeats: Any, dims: Any = None) -> Value:
 
 
 @operator("repeat_interleave")
-def _repeat_interleave(x: Value, repeats: Any, dim: Any = None, **_: Any) -> Value:
+def repeat_interleave(x: Value, repeats: Any, dim: Any = None, **_: Any) -> Value:
+    """Each element of an axis several times."""
     if isinstance(repeats, Value):
         raise Unsupported("repeats that are a tensor")
     if dim is None:

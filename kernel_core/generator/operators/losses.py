@@ -50,13 +50,9 @@ def _l1_loss(input: Value, target: Value, weight: Any = None, **how: Any) -> Val
 
 @operator("smooth_l1_loss")
 def _smooth_l1_loss(
-    input: Value,
-    target: Value,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
+    input: Value, target: Value, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
     beta: Any = 1.0,
-) -> Value:
+) -> Value:  # fmt: skip
     if float(beta) == 0.0:
         return _l1_loss(input, target, reduction=reduction)
     return _loss(point("smooth_", sub(input, target), beta), reduction, size_average, reduce)
@@ -94,13 +90,9 @@ def _bce_logits(
 
 @operator("kl_div")
 def _kl_div(
-    input: Value,
-    target: Value,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
+    input: Value, target: Value, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
     log_target: bool = False,
-) -> Value:
+) -> Value:  # fmt: skip
     if log_target:
         values = mul(point("exp", target), sub(target, input))
     else:
@@ -128,15 +120,9 @@ def _margin_ranking_loss(input1: Value, input2: Value, target: Value, margin: An
 
 @operator("poisson_nll_loss")
 def _poisson_nll_loss(
-    input: Value,
-    target: Value,
-    log_input: bool = True,
-    full: bool = False,
-    size_average: Any = None,
-    eps: Any = 1e-8,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Value:
+    input: Value, target: Value, log_input: bool = True, full: bool = False, size_average: Any = None,
+    eps: Any = 1e-8, reduce: Any = None, reduction: str = "mean",
+) -> Value:  # fmt: skip
     if full:
         raise Unsupported("Stirling's term")
     if log_input:

@@ -197,8 +197,6 @@ def _stack(tensors: Any, dim: int = 0) -> Value:
 
 
 operator("hstack")(lambda tensors: _cat(tensors, 0 if tensors[0].rank == 1 else 1))
-
-
 operator("vstack", "row_stack")(
     lambda tensors: _cat([unsqueeze(tensor, 0) if tensor.rank == 1 else tensor for tensor in tensors], 0)
 )

@@ -11,7 +11,6 @@ from kernel_core.generator.build import (
     as_float,
     broadcast,
     cast,
-    expand,
     iota,
     mul,
     permute,
@@ -23,7 +22,7 @@ from kernel_core.generator.build import (
 )  # fmt: skip
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.names import unify
-from kernel_core.generator.operators.layout import transpose
+from kernel_core.generator.operators.layout import repeat_interleave, transpose
 from kernel_core.generator.operators.pointwise import operator
 from kernel_core.generator.operators.reductions import softmax
 from kernel_core.generator.sizes import product, root
@@ -91,11 +90,7 @@ def _added(x: Value, value: Value, beta: Any, alpha: Any) -> Value:
 operator("addmm", "baddbmm")(
     lambda x, mat1, mat2, *, beta=1, alpha=1: _added(x, dot(mat1, mat2), beta, alpha)
 )
-
-
 operator("addmv")(lambda x, mat, vec, *, beta=1, alpha=1: _added(x, matmul(mat, vec), beta, alpha))
-
-
 operator("addr")(
     lambda x, vec1, vec2, *, beta=1, alpha=1: _added(x, mul(unsqueeze(vec1, 1), vec2), beta, alpha)
 )
@@ -152,13 +147,6 @@ def _pair_sum(terms: list[str], right: str, parts: Any) -> Value:
     return permute(reshape(value, [sizes[x] for x in order]), [order.index(x) for x in right])
 
 
-def _repeated(x: Value, times: int) -> Value:
-    """Each head so many times in a row, as grouped queries read it."""
-    lead, rest = x.shape[:-2], x.shape[-2:]
-    wide = expand(reshape(x, [*lead, 1, *rest]), [*lead, times, *rest])
-    return reshape(wide, [*lead[:-1], lead[-1] * times, *rest])
-
-
 @operator("scaled_dot_product_attention")
 def _attention(
     query: Value, key: Value, value: Value, attn_mask: Any = None, dropout_p: float = 0.0,
@@ -167,7 +155,9 @@ def _attention(
     if float(dropout_p):
         raise Unsupported("dropout in attention")
     if enable_gqa and int(key.shape[-3]) != int(query.shape[-3]):
-        key, value = (_repeated(heads, query.shape[-3] // key.shape[-3]) for heads in (key, value))
+        key, value = (
+            repeat_interleave(heads, query.shape[-3] // key.shape[-3], -3) for heads in (key, value)
+        )
     factor = 1.0 / root(query.shape[-1]) if scale is None else scale
     scores = mul(dot(query, transpose(key, -1, -2)), factor)
     if is_causal:

@@ -31,48 +31,33 @@ def _typed(x: Value, dtype: torch.dtype | None) -> Value:
 operator("sum")(
     lambda x, dim=None, keepdim=False, *, dtype=None: reduce(_typed(x, dtype), "sum", dim, keepdim)
 )
-
-
 operator("mean")(lambda x, dim=None, keepdim=False, *, dtype=None: mean(_typed(x, dtype), dim, keepdim))
-
-
 operator("prod")(
     lambda x, dim=None, keepdim=False, *, dtype=None: reduce(_typed(x, dtype), "prod", dim, keepdim)
 )
-
-
 operator("nansum")(
     lambda x, dim=None, keepdim=False: reduce(point("where", point("isnan", x), 0.0, x), "sum", dim, keepdim)
 )
-
-
 operator("amax")(lambda x, dim=(), keepdim=False: reduce(x, "amax", dim, keepdim))
 operator("amin")(lambda x, dim=(), keepdim=False: reduce(x, "amin", dim, keepdim))
-
-
 operator("aminmax")(
     lambda x, *, dim=None, keepdim=False: tuple(reduce(x, kind, dim, keepdim) for kind in ("amin", "amax"))
 )
 
 
-@operator("max")
-def _max(x: Value, dim: Any = None, keepdim: bool = False, other: Any = None) -> Any:
-    if other is not None or isinstance(dim, Value):
-        return point("maximum", x, dim if other is None else other)
-    if dim is None:
-        return reduce(x, "amax")
-    return reduce(x, "amax", dim, keepdim), reduce(x, "argmax", dim, keepdim)
+def _extreme(kind: str, pair: str) -> Any:
+    def build(x: Value, dim: Any = None, keepdim: bool = False, other: Any = None) -> Any:
+        if other is not None or isinstance(dim, Value):
+            return point(pair, x, dim if other is None else other)
+        if dim is None:
+            return reduce(x, f"a{kind}")
+        return reduce(x, f"a{kind}", dim, keepdim), reduce(x, f"arg{kind}", dim, keepdim)
+
+    return build
 
 
-@operator("min")
-def _min(x: Value, dim: Any = None, keepdim: bool = False, other: Any = None) -> Any:
-    if other is not None or isinstance(dim, Value):
-        return point("minimum", x, dim if other is None else other)
-    if dim is None:
-        return reduce(x, "amin")
-    return reduce(x, "amin", dim, keepdim), reduce(x, "argmin", dim, keepdim)
-
-
+operator("max")(_extreme("max", "maximum"))
+operator("min")(_extreme("min", "minimum"))
 operator("argmax")(lambda x, dim=None, keepdim=False: _arg(x, "argmax", dim, keepdim))
 operator("argmin")(lambda x, dim=None, keepdim=False: _arg(x, "argmin", dim, keepdim))
 
@@ -89,51 +74,29 @@ operator("all")(lambda x, dim=None, keepdim=False: reduce(point("ne", x, 0), "al
 operator("count_nonzero")(lambda x, dim=None: reduce(cast(point("ne", x, 0), torch.int64), "sum", dim))
 
 
-def _moments(x: Value, dim: Any, correction: Any, keepdim: bool) -> tuple[Value, Value]:
+def _moments(
+    x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+) -> tuple[Value, Value]:
+    """Variance and mean."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if correction is None:
+        correction = 0 if unbiased is False else 1
     center = mean(x, dim, True)
     squares = reduce(point("square", sub(x, center)), "sum", dim, keepdim)
     below = count(x, dim) - correction if correction else count(x, dim)
-    return (center if keepdim else mean(x, dim, False)), div(squares, below)
+    return div(squares, below), (center if keepdim else mean(x, dim, False))
 
 
-def _correction(dim: Any, unbiased: Any, correction: Any) -> tuple[Any, Any]:
-    if isinstance(dim, bool):
-        dim, unbiased = None, dim
-    if correction is not None:
-        return dim, correction
-    return dim, 0 if unbiased is False else 1
-
-
-@operator("var")
-def _var(
-    x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
-) -> Value:
-    dim, correction = _correction(dim, unbiased, correction)
-    return _moments(x, dim, correction, keepdim)[1]
-
-
-@operator("std")
-def _std(
-    x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
-) -> Value:
-    return point("sqrt", _var(x, dim, unbiased, keepdim, correction=correction))
-
-
-@operator("var_mean")
-def _var_mean(
-    x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
-) -> Any:
-    dim, correction = _correction(dim, unbiased, correction)
-    center, variance = _moments(x, dim, correction, keepdim)
-    return variance, center
-
-
-@operator("std_mean")
-def _std_mean(
-    x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
-) -> Any:
-    variance, center = _var_mean(x, dim, unbiased, keepdim, correction=correction)
+def _std_mean(*given: Any, **how: Any) -> tuple[Value, Value]:
+    variance, center = _moments(*given, **how)
     return point("sqrt", variance), center
+
+
+operator("var_mean")(_moments)
+operator("std_mean")(_std_mean)
+operator("var")(lambda *given, **how: _moments(*given, **how)[0])
+operator("std")(lambda *given, **how: _std_mean(*given, **how)[0])
 
 
 @operator("logsumexp")

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from kernel_core.generator.build import add, cast, expand, iota, mul, point, reshape, sub
+from kernel_core.generator.build import add, cast, iota, mul, point, reshape, sub
 from kernel_core.generator.ir import Unsupported, Value
 from kernel_core.generator.names import bind
+from kernel_core.generator.operators.layout import repeat_interleave
 from kernel_core.generator.operators.parts import gather_rows
 from kernel_core.generator.operators.pointwise import operator
 from kernel_core.generator.sizes import host
@@ -32,17 +33,11 @@ def _interpolate(
         factor: Any = None if sizes else factors[axis]
         factor = int(factor) if isinstance(factor, float) else factor
         if mode == "nearest":
-            input = _repeated(input, at, factor)
+            input = repeat_interleave(input, factor, at)
         else:
             out: Any = sizes[axis] if factor is None else input.shape[at] * factor
             input = _linear(input, at, bind(out, f"out_{axis}"), factor, bool(align_corners))
     return input
-
-
-def _repeated(x: Value, at: int, times: Any) -> Value:
-    value = reshape(x, [*x.shape[: at + 1], 1, *x.shape[at + 1 :]])
-    value = expand(value, [*x.shape[: at + 1], times, *x.shape[at + 1 :]])
-    return reshape(value, [*x.shape[:at], x.shape[at] * times, *x.shape[at + 1 :]])
 
 
 def _linear(x: Value, at: int, out: Any, factor: Any, aligned: bool) -> Value:

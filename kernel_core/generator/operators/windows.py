@@ -33,6 +33,12 @@ def _each(value: Any, n: int) -> tuple[Any, ...]:
     return tuple(value) * n if len(value) == 1 else tuple(value)
 
 
+def _bound(space: list[Any]) -> list[Any]:
+    """Sizes of space under names of the host."""
+    names = AXES[len(space) + 2][2:]
+    return [bind(size, f"out_{name}") for size, name in zip(space, names, strict=True)]
+
+
 def _convolution(rank: int) -> Any:
     def build(
         input: Value, weight: Value, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
@@ -53,11 +59,9 @@ def _convolution(rank: int) -> Any:
             _out(size, k, s, p, d)
             for size, k, s, p, d in zip(input.shape[2:], weight.shape[2:], steps, edges, spread, strict=True)
         ]
-        space = [bind(size, f"out_{name}") for size, name in zip(space, AXES[rank + 2][2:], strict=True)]
-        value = make(
-            "conv", (input, weight), [input.shape[0], weight.shape[0], *space], input.dtype,
-            stride=steps, padding=edges, dilation=spread, groups=groups, transposed=False,
-        )  # fmt: skip
+        shape = [input.shape[0], weight.shape[0], *_bound(space)]
+        form = {"stride": steps, "padding": edges, "dilation": spread, "groups": groups}
+        value = make("conv", (input, weight), shape, input.dtype, transposed=False, **form)
         return value if bias is None else add(value, reshape(bias, [bias.shape[0], *([1] * rank)]))
 
     return build
@@ -94,15 +98,9 @@ def _counted(x: Value, space: Any, form: dict[str, Any], lead: int, with_padding
 
 def _transposed(rank: int) -> Any:
     def build(
-        input: Value,
-        weight: Value,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        dilation: Any = 1,
-    ) -> Value:
+        input: Value, weight: Value, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+    ) -> Value:  # fmt: skip
         if input.rank != rank + 2 or not input.dtype.is_floating_point:
             raise Unsupported("a convolution without a batch or of integers")
         steps, edges, spread, extra = (
@@ -114,12 +112,10 @@ def _transposed(rank: int) -> Any:
                 input.shape[2:], weight.shape[2:], steps, edges, spread, extra, strict=True
             )
         ]
-        space = [bind(size, f"out_{name}") for size, name in zip(space, AXES[rank + 2][2:], strict=True)]
-        out = bind(weight.shape[1] * groups, "OC")
-        value = make(
-            "conv", (input, weight), [input.shape[0], out, *space], input.dtype,
-            stride=steps, padding=edges, dilation=spread, groups=groups, transposed=True,
-        )  # fmt: skip
+        space = _bound(space)
+        shape = [input.shape[0], bind(weight.shape[1] * groups, "OC"), *space]
+        form = {"stride": steps, "padding": edges, "dilation": spread, "groups": groups}
+        value = make("conv", (input, weight), shape, input.dtype, transposed=True, **form)
         return value if bias is None else add(value, reshape(bias, [bias.shape[0], *([1] * rank)]))
 
     return build
@@ -142,7 +138,7 @@ def _pool(kind: str, rank: int) -> Any:
             _out_with_partial(size, k, s, p, d) if is_partial else _out(size, k, s, p, d)
             for size, k, s, p, d in zip(input.shape[lead:], kernel, steps, edges, spread, strict=True)
         ]
-        space = [bind(size, f"out_{name}") for size, name in zip(space, AXES[rank + 2][2:], strict=True)]
+        space = _bound(space)
         counts = how.get("count_include_pad", True) or all(int(p) == 0 for p in edges)
         shape = [*input.shape[:lead], *space]
         form = {

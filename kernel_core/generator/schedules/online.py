@@ -6,7 +6,7 @@ softmax", 2018).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import torch
 
@@ -14,12 +14,13 @@ from kernel_core.generator.ir import Value, is_point
 from kernel_core.generator.schedules.rows import LOWEST, Rows
 
 
-def pairs_of(reductions: Iterable[Value]) -> dict[int, Value]:
+def pairs_of(reductions: Sequence[Value]) -> dict[int, Value]:
     """Sums of `exp(x - x.amax())` by the id of the maximum that they need."""
+    own = {id(value) for value in reductions}
     sums = [value for value in reductions if value.kind == "sum" and value.dtype is not torch.float64]
-    return {id(
-        value.inputs[0].inputs[0].inputs[1],
-    ): value for value in sums if _is_shifted(value.inputs[0], value.dims)}  # fmt: skip
+    shifted = [value for value in sums if _is_shifted(value.inputs[0], value.dims)]
+    pairs = {id(value.inputs[0].inputs[0].inputs[1]): value for value in shifted}
+    return {top: total for top, total in pairs.items() if top in own}
 
 
 def _is_shifted(raised: Value, dims: tuple[int, ...]) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import torch
-
 from kernel_core.generator.index import Group, Index, letters
-from kernel_core.generator.schedules.rows import MULTIPLY, identity
+from kernel_core.generator.schedules.rows import MULTIPLY, accumulator, identity
 from kernel_core.generator.schedules.written import Context, Written, store_at
 from kernel_core.generator.sizes import host, product
 
@@ -29,12 +27,8 @@ def write(context: Context) -> Written:
     kernel.line("part = tl.program_id(0).to(tl.int64)")
     if has_rows:
         kernel.line("row = tl.program_id(1).to(tl.int64)")
-    kind = "tl.float32" if x.dtype.is_floating_point and x.dtype is not torch.float64 else "tl.float64" if (
-        x.dtype.is_floating_point
-    ) else "tl.int64"  # fmt: skip
     neutral = identity(anchor.kind, x.dtype)
-    kernel.line(f"acc = tl.full((BLOCK,), {neutral}, dtype={kind})")
-    kernel.fresh("acc")
+    kernel.line(f"acc = tl.full((BLOCK,), {neutral}, dtype={accumulator(x.dtype)})")
     rows, along = iter(range(len(axes))), iter(range(len(dims)))
     coords: list[Index] = [
         walked.digit(next(along)) if axis in dims else kept.digit(next(rows)) for axis in range(x.rank)

@@ -13,7 +13,7 @@ import torch
 from kernel_core.generator.index import Index
 from kernel_core.generator.ir import Value, walk
 from kernel_core.generator.schedules.online import begin, pairs_of, step
-from kernel_core.generator.schedules.rows import MULTIPLY, Rows, identity
+from kernel_core.generator.schedules.rows import MULTIPLY, Rows, accumulator, identity
 from kernel_core.generator.schedules.written import Context, Written, places_of, store_at
 from kernel_core.generator.sizes import product
 
@@ -115,14 +115,8 @@ def _walk_level(
     for value in plain:
         name, last = names[id(value)], running[id(value)]
         if value.kind.startswith("arg"):
-            twin = next(
-                (
-                    other
-                    for other in reductions
-                    if other.kind == f"a{value.kind[3:]}" and other.inputs[0] is value.inputs[0]
-                ),
-                None,
-            )
+            pair = (other for other in reductions if other.kind == f"a{value.kind[3:]}")
+            twin = next((other for other in pair if other.inputs[0] is value.inputs[0]), None)
             extreme = names[id(twin)] if twin else kernel.fresh("top")
             function = "tl.max" if value.kind == "argmax" else "tl.min"
             kernel.line(f"{extreme} = {function}({last}, {rows.shape.keep})")
@@ -168,15 +162,7 @@ def _final(rows: Rows, value: Value, x: str, helpers: dict[str, str]) -> str:
 def _begin(rows: Rows, value: Value) -> str:
     kernel, tile = rows.kernel, rows.shape.tile
     x = value.inputs[0].dtype
-    kind = (
-        "tl.float32"
-        if x.is_floating_point and x is not torch.float64
-        else "tl.float64"
-        if x is torch.float64
-        else "tl.int64"
-    )
-    if value.kind in ("any", "all"):
-        kind = "tl.int32"
+    kind = "tl.int32" if value.kind in ("any", "all") else accumulator(x)
     neutral = {"any": "0", "all": "1"}.get(value.kind) or identity(value.kind, x)
     running = kernel.fresh("acc" if value.kind == "sum" else "best")
     zero = neutral in ("0.0", "0")

@@ -199,6 +199,13 @@ class Rows:
         return "0.0" if is_top and self._edge(raised) == LOWEST else ""
 
 
+def accumulator(dtype: torch.dtype) -> str:
+    """Type in which sums and extremes of a type are kept."""
+    if not dtype.is_floating_point:
+        return "tl.int64"
+    return "tl.float64" if dtype is torch.float64 else "tl.float32"
+
+
 def identity(kind: str, dtype: torch.dtype) -> str:
     """Number that changes no result."""
     if kind in ("sum", "any"):
