@@ -10,12 +10,13 @@ from typing import Any
 
 from torch.utils._pytree import tree_flatten, tree_map
 
-from kernel_core.generator.fuse import Plan, Region, in_two_stages, with_attention
+from kernel_core.generator.fuse import Plan, Region
 from kernel_core.generator.ir import CHEAP, Value, make
 from kernel_core.generator.launches import Launches
 from kernel_core.generator.module import input_texts, kept
 from kernel_core.generator.names import take_name
 from kernel_core.generator.read import Graph, Unreadable, read
+from kernel_core.generator.rewrite import in_two_stages, with_attention
 from kernel_core.generator.schedules import (
     attention,
     conv,

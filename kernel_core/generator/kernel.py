@@ -20,8 +20,8 @@ from kernel_core.generator.index import (
     is_zero,
 )  # fmt: skip
 from kernel_core.generator.ir import Value
+from kernel_core.generator.places import ATOM, PRODUCT, SUM, wrapped
 from kernel_core.generator.sizes import Number, Size, host, is_named, is_one, product, same
-from kernel_core.generator.text import ATOM, PRODUCT, SUM, wrapped
 from kernel_core.generator.values import KernelValues, Unfusable
 
 

@@ -10,8 +10,8 @@ import torch
 
 from kernel_core.generator.index import Group, Index, flatten, groups_of, is_zero, key, letters  # fmt: skip
 from kernel_core.generator.ir import Value, is_point
+from kernel_core.generator.places import ATOM, PRODUCT, SUM, KernelPlaces, wrapped
 from kernel_core.generator.sizes import Size, is_one, product
-from kernel_core.generator.text import ATOM, PRODUCT, SUM, KernelText, wrapped
 
 _LITERAL = re.compile(r"-?\d+(\.\d*)?(e-?\d+)?")
 TL = {
@@ -32,7 +32,7 @@ class Unfusable(Exception):
         self.value = value
 
 
-class KernelValues(KernelText):
+class KernelValues(KernelPlaces):
     """A kernel text with values that are computed where they are read."""
 
     def in_memory(self, value: Value) -> bool:

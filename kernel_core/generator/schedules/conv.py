@@ -12,10 +12,10 @@ from itertools import accumulate
 from kernel_core.generator.index import Group, Index, Text, groups_of, image_letters, is_zero, join
 from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import Kernel
+from kernel_core.generator.places import ATOM
 from kernel_core.generator.schedules.gemm import Tile
 from kernel_core.generator.schedules.written import Context, Written, block_of, store_outputs
 from kernel_core.generator.sizes import Size, is_one
-from kernel_core.generator.text import ATOM
 
 FEW = 16
 """Output channels of a group below which tiles of a product would be empty."""
