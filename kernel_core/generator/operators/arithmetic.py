@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from kernel_core.generator.build import add, as_float, cast, div, mul, point, result_type, sub
+from kernel_core.generator.build import add, as_float, cast, div, mul, point, result_type, slice_axis, sub
 from kernel_core.generator.ir import Unsupported, Value
 from kernel_core.generator.operators.pointwise import operator
 
@@ -81,7 +81,6 @@ def _clamp(x: Value, min: Any = None, max: Any = None) -> Value:
     return value if max is None else point("minimum", value, max)
 
 
-operator("max_pair")(lambda x, other: point("maximum", x, other))
 operator("gelu")(lambda x, approximate="none": point("gelu_erf" if approximate == "none" else "gelu_tanh", x))
 operator("logit")(
     lambda x, eps=None: point("logit_plain", x) if eps is None else point("logit_eps", x, eps, 1 - eps)
@@ -115,20 +114,8 @@ operator("where")(lambda condition, input=None, other=None: point("where", condi
 operator("masked_fill")(lambda x, mask, value: cast(point("where", mask, value, x), x.dtype))
 operator("bitwise_not", "invert")(lambda x: point("logical_not" if x.dtype is torch.bool else "invert", x))
 operator(
-    "positive",
-    "pos",
-    "contiguous",
-    "clone",
-    "detach",
-    "alias",
-    "requires_grad_",
-    "identity",
-    "data",
-    "view_of",
-    "conj",
-    "conj_physical",
-    "resolve_conj",
-    "resolve_neg",
+    *("positive", "pos", "contiguous", "clone", "detach", "alias", "requires_grad_", "identity", "data"),
+    *("view_of", "conj", "conj_physical", "resolve_conj", "resolve_neg"),
 )(lambda x, **_: x)
 
 
@@ -164,9 +151,6 @@ def _isclose(
     return point("isclose_", x, other, rtol, atol)
 
 
-operator("logsigmoid", "log_sigmoid")(lambda x: point("logsigmoid", x))
-
-
 @operator("prelu")
 def _prelu(x: Value, weight: Value) -> Value:
     from kernel_core.generator.build import reshape
@@ -178,8 +162,6 @@ def _prelu(x: Value, weight: Value) -> Value:
 
 @operator("glu")
 def _glu(x: Value, dim: int = -1) -> Value:
-    from kernel_core.generator.build import slice_axis
-
     at = x.axis(dim)
     half = x.shape[at] // 2
     return mul(slice_axis(x, at, 0, half), point("sigmoid", slice_axis(x, at, half, half)))

@@ -27,25 +27,16 @@ def _reduced(values: Value, reduction: str) -> Value:
     return mean(values) if reduction == "mean" else reduce(values, "sum")
 
 
-def _loss(values: Value, reduction: str = "mean", size_average: Any = None, reduce: Any = None) -> Value:
-    if size_average is not None or reduce is not None:
-        raise Unsupported("size_average and reduce")
+def _loss(
+    values: Value, reduction: str = "mean", size_average: Any = None, reduce: Any = None, weight: Any = None
+) -> Value:
+    if size_average is not None or reduce is not None or weight is not None:
+        raise Unsupported("size_average, reduce or weights of elements")
     return _reduced(values, reduction)
 
 
-@operator("mse_loss")
-def _mse_loss(input: Value, target: Value, weight: Any = None, **how: Any) -> Value:
-    squares = point("square", sub(input, target))
-    if weight is not None:
-        raise Unsupported("weights of elements")
-    return _loss(squares, **how)
-
-
-@operator("l1_loss")
-def _l1_loss(input: Value, target: Value, weight: Any = None, **how: Any) -> Value:
-    if weight is not None:
-        raise Unsupported("weights of elements")
-    return _loss(point("abs", sub(input, target)), **how)
+operator("mse_loss")(lambda input, target, **how: _loss(point("square", sub(input, target)), **how))
+operator("l1_loss")(lambda input, target, **how: _loss(point("abs", sub(input, target)), **how))
 
 
 @operator("smooth_l1_loss")
@@ -54,17 +45,15 @@ def _smooth_l1_loss(
     beta: Any = 1.0,
 ) -> Value:  # fmt: skip
     if float(beta) == 0.0:
-        return _l1_loss(input, target, reduction=reduction)
+        return _loss(point("abs", sub(input, target)), reduction)
     return _loss(point("smooth_", sub(input, target), beta), reduction, size_average, reduce)
 
 
-@operator("huber_loss")
-def _huber_loss(
-    input: Value, target: Value, reduction: str = "mean", delta: Any = 1.0, weight: Any = None
-) -> Value:
-    if weight is not None:
-        raise Unsupported("weights of elements")
-    return _loss(point("huber_", sub(input, target), delta), reduction)
+operator("huber_loss")(
+    lambda input, target, reduction="mean", delta=1.0, weight=None: _loss(
+        point("huber_", sub(input, target), delta), reduction, weight=weight
+    )
+)
 
 
 @operator("binary_cross_entropy")

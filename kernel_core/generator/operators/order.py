@@ -147,11 +147,7 @@ def _search(
     return _places(edges, input, right or side == "right", out_int32)
 
 
-@operator("bucketize")
-def _bucketize(input: Any, boundaries: Value, *, out_int32: bool = False, right: bool = False) -> Value:
-    return _search(boundaries, input, out_int32=out_int32, right=right)
-
-
+operator("bucketize")(lambda input, boundaries, **how: _search(boundaries, input, **how))
 operator("cummax")(lambda x, dim: _running(x, dim, "amax"))
 operator("cummin")(lambda x, dim: _running(x, dim, "amin"))
 

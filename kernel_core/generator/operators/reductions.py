@@ -107,13 +107,19 @@ def _logsumexp(x: Value, dim: Any, keepdim: bool = False) -> Value:
     return add(point("log", total), reshape(top, total.shape))
 
 
-@operator("softmax")
-def softmax(x: Value, dim: Any = None, dtype: Any = None, _stacklevel: int = 3) -> Value:
-    """Shifted by the maximum."""
+def _shifted(x: Value, dim: Any, dtype: Any) -> tuple[Value, int]:
+    """Elements minus the maximum, with the axis."""
     if dim is None:
         dim = 0 if x.rank in (0, 1, 3) else 1
     x = _typed(x, dtype)
-    raised = point("exp", sub(x, reduce(x, "amax", dim, True)))
+    return sub(x, reduce(x, "amax", dim, True)), dim
+
+
+@operator("softmax")
+def softmax(x: Value, dim: Any = None, dtype: Any = None, _stacklevel: int = 3) -> Value:
+    """Shifted by the maximum."""
+    shifted, dim = _shifted(x, dim, dtype)
+    raised = point("exp", shifted)
     return div(raised, reduce(raised, "sum", dim, True))
 
 
@@ -125,10 +131,7 @@ operator("softmin")(
 @operator("log_softmax")
 def log_softmax(x: Value, dim: Any = None, dtype: Any = None, _stacklevel: int = 3) -> Value:
     """Shifted by the maximum."""
-    if dim is None:
-        dim = 0 if x.rank in (0, 1, 3) else 1
-    x = _typed(x, dtype)
-    shifted = sub(x, reduce(x, "amax", dim, True))
+    shifted, dim = _shifted(x, dim, dtype)
     return sub(shifted, point("log", reduce(point("exp", shifted), "sum", dim, True)))
 
 
