@@ -9,16 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kernel_core.generator.index import (
-    Digit,
-    Index,
-    Joined,
-    Part,
-    Text,
-    flatten,
-    groups_of,
-    is_zero,
-)  # fmt: skip
+from kernel_core.generator.index import Digit, Index, Joined, Part, Text, flatten, groups_of, is_zero
 from kernel_core.generator.ir import Value
 from kernel_core.generator.places import ATOM, PRODUCT, SUM, wrapped
 from kernel_core.generator.sizes import Number, Size, host, is_named, is_one, product, same

@@ -157,10 +157,8 @@ class Recorder(TorchFunctionMode):
     def _leaf(self, tensor: torch.Tensor, text: str) -> Value:
         if id(tensor) in self._values:
             return self._values[id(tensor)][1]
-        if text.startswith("self."):
-            shape = [size if size != 1 else 1 for size in dimensions(text, tensor.shape)]
-        else:
-            shape = dimensions(text, tensor.shape)
+        is_own = text.startswith("self.")
+        shape = [1 if is_own and size == 1 else size for size in dimensions(text, tensor.shape)]
         value = make("leaf", (), shape, tensor.dtype, text=text)
         self._values[id(tensor)] = (tensor, value)
         return value
@@ -274,22 +272,18 @@ class Recorder(TorchFunctionMode):
                 )
                 return f"({inner})" if isinstance(argument, tuple) else f"[{inner}]"
             if isinstance(argument, torch.dtype | torch.device | slice):
-                return (
-                    repr(argument)
-                    if not isinstance(argument, torch.device)
-                    else f"torch.device({str(argument)!r})"
-                )
+                is_device = isinstance(argument, torch.device)
+                return f"torch.device({str(argument)!r})" if is_device else repr(argument)
             return host(argument)
 
         parts = [written(argument) for argument in args]
         parts += [f"{key}={written(value)}" for key, value in kwargs.items() if key != "_stacklevel"]
-        method = spelled.startswith(".")
+        rest = ", ".join(parts[1:])
         if spelled == "getitem":
-            text = f"{parts[0]}[{', '.join(parts[1:])}]"
+            text = f"{parts[0]}[{rest}]"
         else:
-            text = (
-                f"{parts[0]}{spelled}({', '.join(parts[1:])})" if method else f"{spelled}({', '.join(parts)})"
-            )
+            is_method = spelled.startswith(".")
+            text = f"{parts[0]}{spelled}({rest})" if is_method else f"{spelled}({', '.join(parts)})"
         text = text.replace("torch.nn.functional.", "F.")
         group = object()
         for path, tensor in _leaves(result):
@@ -336,10 +330,9 @@ def built(base: str, args: Any, kwargs: Any) -> Any:
     """The values of a call by the table. Raises Unsupported, or TypeError for arguments it does not have."""
     if base not in BUILDERS:
         base = base.removesuffix("_copy")  # `permute_copy` and its like: where values stand is not theirs
+    named = {key: value for key, value in kwargs.items() if key not in ("inplace", "out")}
     if base in BUILDERS:
-        return BUILDERS[base](
-            *args, **{key: value for key, value in kwargs.items() if key not in ("inplace", "out")}
-        )
+        return BUILDERS[base](*args, **named)
     entry = pointwise().get(base)
     if entry is None:
         raise Unsupported("no entry")
@@ -347,7 +340,6 @@ def built(base: str, args: Any, kwargs: Any) -> Any:
         raise Unsupported("out")
     from kernel_core.generator.build import point
 
-    named = {key: value for key, value in kwargs.items() if key not in ("inplace", "out")}
     renamed = {"input": "x", "self": "x", "exponent": "other"}
     return point(entry.name, *args, **{renamed.get(key, key): value for key, value in named.items()})
 

@@ -6,13 +6,7 @@ from typing import Any
 
 import torch
 
-from kernel_core.generator.build import (
-    expand,
-    mul,
-    permute,
-    reshape,
-    unsqueeze,
-)  # fmt: skip
+from kernel_core.generator.build import expand, mul, permute, reshape, unsqueeze
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators.pointwise import operator
 from kernel_core.generator.sizes import product

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernel_core.generator.build import (
-    add,
-    count,
-    div,
-    mean,
-    mul,
-    point,
-    reduce,
-    reshape,
-    sub,
-    unsqueeze,
-)  # fmt: skip
+from kernel_core.generator.build import add, count, div, mean, mul, point, reduce, reshape, sub, unsqueeze
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators.pointwise import operator
 from kernel_core.generator.operators.reductions import log_softmax, pairwise_distance

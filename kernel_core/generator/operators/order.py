@@ -6,16 +6,7 @@ from typing import Any
 
 import torch
 
-from kernel_core.generator.build import (
-    cast,
-    full,
-    iota,
-    permute,
-    point,
-    reduce,
-    reshape,
-    unsqueeze,
-)  # fmt: skip
+from kernel_core.generator.build import cast, full, iota, permute, point, reduce, reshape, unsqueeze
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators.indexing import put
 from kernel_core.generator.operators.pointwise import operator

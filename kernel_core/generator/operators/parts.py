@@ -6,17 +6,7 @@ from typing import Any
 
 import torch
 
-from kernel_core.generator.build import (
-    add,
-    cast,
-    expand,
-    iota,
-    mul,
-    permute,
-    reshape,
-    slice_axis,
-    unsqueeze,
-)  # fmt: skip
+from kernel_core.generator.build import add, cast, expand, iota, mul, permute, reshape, slice_axis, unsqueeze
 from kernel_core.generator.index import letters
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.names import bind

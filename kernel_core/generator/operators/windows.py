@@ -7,18 +7,7 @@ from typing import Any
 
 import torch
 
-from kernel_core.generator.build import (
-    add,
-    cast,
-    div,
-    iota,
-    mean,
-    mul,
-    point,
-    reduce,
-    reshape,
-    sub,
-)  # fmt: skip
+from kernel_core.generator.build import add, cast, div, iota, mean, mul, point, reduce, reshape, sub
 from kernel_core.generator.index import AXES
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.names import bind, unify

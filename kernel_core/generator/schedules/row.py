@@ -175,14 +175,11 @@ def _begin(rows: Rows, value: Value) -> str:
 
 def _step(rows: Rows, value: Value, running: str, x: str) -> None:
     kernel = rows.kernel
-    if value.kind == "sum":
-        kernel.line(f"{running} += {x}")
-    elif value.kind == "prod":
-        kernel.line(f"{running} *= {x}")
+    if value.kind in ("sum", "prod"):
+        kernel.line(f"{running} {'+' if value.kind == 'sum' else '*'}= {x}")
     elif value.kind in ("amax", "any", "amin", "all"):
-        kernel.line(
-            f"{running} = tl.{'maximum' if value.kind in ('amax', 'any') else 'minimum'}({running}, {x})"
-        )
+        function = "maximum" if value.kind in ("amax", "any") else "minimum"
+        kernel.line(f"{running} = tl.{function}({running}, {x})")
     else:
         sign = ">" if value.kind == "argmax" else "<"
         walked = rows.shape.walked
