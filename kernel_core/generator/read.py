@@ -21,16 +21,9 @@ from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode, unset_fake_temporarily
 from torch.nn.modules.conv import _ConvNd
 
+from kernel_core.generator.calls import FIXED, module_path, short_name, with_text
 from kernel_core.generator.names import NAMES, Names
-from kernel_core.generator.recorder import (
-    FIXED,
-    Graph,
-    Recorder,
-    Unreadable,
-    module_path,
-    short_name,
-    with_text,
-)
+from kernel_core.generator.recorder import Graph, Recorder, Unreadable
 from kernel_core.generator.sizes import Number, Size, host
 from kernel_core.records import Problem
 
