@@ -217,8 +217,7 @@ class _Writer(Launches):
             imports.append(functional)
         else:
             own = [line for line in own if line != functional]
-        if any("math." in line for line in body):
-            imports.append("import math")
+        own = ["import math", *own] if any("math." in line for line in body) else own
         lines = list(dict.fromkeys([*own, *imports]))
         return "\n".join(lines) + f"\n\n\n{kernels}\n\n{rest}\n"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel_core.generator.index import Group, Index, letters
-from kernel_core.generator.schedules.rows import MULTIPLY, accumulator, identity
+from kernel_core.generator.schedules.rows import MULTIPLY, accumulator, filled, identity
 from kernel_core.generator.schedules.written import Context, Written, store_at
 from kernel_core.generator.sizes import host, product
 
@@ -28,7 +28,7 @@ def write(context: Context) -> Written:
     if has_rows:
         kernel.line("row = tl.program_id(1).to(tl.int64)")
     neutral = identity(anchor.kind, x.dtype)
-    kernel.line(f"acc = tl.full((BLOCK,), {neutral}, dtype={accumulator(x.dtype)})")
+    kernel.line(f"acc = {filled('(BLOCK,)', neutral, accumulator(x.dtype))}")
     rows, along = iter(range(len(axes))), iter(range(len(dims)))
     coords: list[Index] = [
         walked.digit(next(along)) if axis in dims else kept.digit(next(rows)) for axis in range(x.rank)

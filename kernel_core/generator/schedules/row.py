@@ -13,7 +13,7 @@ import torch
 from kernel_core.generator.index import Index
 from kernel_core.generator.ir import Value, walk
 from kernel_core.generator.schedules.online import begin, pairs_of, step
-from kernel_core.generator.schedules.rows import MULTIPLY, Rows, accumulator, identity
+from kernel_core.generator.schedules.rows import MULTIPLY, Rows, accumulator, filled, identity
 from kernel_core.generator.schedules.written import Context, Written, places_of, store_at
 from kernel_core.generator.sizes import product
 
@@ -165,9 +165,7 @@ def _begin(rows: Rows, value: Value) -> str:
     kind = "tl.int32" if value.kind in ("any", "all") else accumulator(x)
     neutral = {"any": "0", "all": "1"}.get(value.kind) or identity(value.kind, x)
     running = kernel.fresh("acc" if value.kind == "sum" else "best")
-    zero = neutral in ("0.0", "0")
-    made = f"tl.zeros({tile}, dtype={kind})" if zero else f"tl.full({tile}, {neutral}, dtype={kind})"
-    kernel.line(f"{running} = {made}")
+    kernel.line(f"{running} = {filled(tile, neutral, kind)}")
     if value.kind in ("argmax", "argmin"):
         kernel.line(f"{running}_at = tl.zeros({tile}, dtype=tl.int64)")
     return running

@@ -206,6 +206,13 @@ def accumulator(dtype: torch.dtype) -> str:
     return "tl.float64" if dtype is torch.float64 else "tl.float32"
 
 
+def filled(tile: str, neutral: str, dtype: str) -> str:
+    """Text of a tile of one number."""
+    if neutral in ("0.0", "0"):
+        return f"tl.zeros({tile}, dtype={dtype})"
+    return f"tl.full({tile}, {neutral}, dtype={dtype})"
+
+
 def identity(kind: str, dtype: torch.dtype) -> str:
     """Number that changes no result."""
     if kind in ("sum", "any"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel_core.generator.schedules.rows import LOWEST, MULTIPLY, Rows, accumulator, identity
+from kernel_core.generator.schedules.rows import LOWEST, MULTIPLY, Rows, accumulator, filled, identity
 from kernel_core.generator.schedules.written import Context, Written, store_outputs
 
 LOGADDEXP = """@triton.jit
@@ -33,7 +33,7 @@ def write(context: Context) -> Written:
     axis, keep = rows.shape.axis if rows.shape.has_tile else 0, rows.shape.keep
     if rows.shape.is_looped:
         tile = rows.shape.tile.replace("BLOCK", "1")
-        kernel.line(f"carry = tl.full({tile}, {neutral}, dtype={accumulator(x.dtype)})")
+        kernel.line(f"carry = {filled(tile, neutral, accumulator(x.dtype))}")
         keep = keep if rows.shape.has_tile else "axis=0, keep_dims=True"
     coords = rows.coords(True)
     if kind != "logaddexp":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernel_core.generator.index import Group, Index, Text, flatten, groups_of, image_letters, letters
 from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import Kernel
-from kernel_core.generator.schedules.rows import accumulator, identity
+from kernel_core.generator.schedules.rows import accumulator, filled, identity
 from kernel_core.generator.schedules.written import Context, Written, block_of, store_outputs
 from kernel_core.generator.sizes import is_named, is_one
 
@@ -21,7 +21,7 @@ def write(context: Context) -> Written:
     kernel, group, coords, count = block_of(context, anchor, names)
     x = anchor.inputs[0]
     neutral = identity(anchor.kind, x.dtype)
-    kernel.line(f"acc = tl.full((BLOCK,), {neutral}, dtype={accumulator(x.dtype)})")
+    kernel.line(f"acc = {filled('(BLOCK,)', neutral, accumulator(x.dtype))}")
     if anchor.kind == "argmax":
         kernel.line(f"{kernel.fresh('place')} = tl.zeros((BLOCK,), dtype=tl.int64)")
     loops = [
