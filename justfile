@@ -11,6 +11,10 @@ default:
 pictures:
     .venv/bin/python docs/pictures/make.py
 
+# The pages of docs/kernels: the generator's kernels with their verdicts
+kernels:
+    .venv/bin/python docs/kernels/make.py
+
 # Screenshots of the Prefect UI, from a server that has the runs of docs/operations.md
 screenshots URL="http://127.0.0.1:4200":
     .venv/bin/python docs/pictures/screenshots.py {{ URL }}

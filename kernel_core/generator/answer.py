@@ -10,22 +10,35 @@ from typing import Any
 
 from torch.utils._pytree import tree_flatten, tree_map
 
-from kernel_core.generator.fuse import Plan, Region, in_two_stages, with_attention
+from kernel_core.generator.fuse import Plan, Region
 from kernel_core.generator.ir import CHEAP, Value, make
-from kernel_core.generator.kernel import Unfusable
 from kernel_core.generator.launches import Launches
 from kernel_core.generator.module import input_texts, kept
 from kernel_core.generator.names import take_name
 from kernel_core.generator.read import Graph, Unreadable, read
-from kernel_core.generator.schedules import attention, conv, flat, gemm, partial, row, scan, scatter, window
+from kernel_core.generator.rewrite import in_two_stages, with_attention
+from kernel_core.generator.schedules import (
+    attention,
+    conv,
+    flat,
+    gemm,
+    partial,
+    row,
+    scan,
+    scatter,
+    select,
+    window,
+)
 from kernel_core.generator.schedules.written import Context, Written
 from kernel_core.generator.sizes import host
+from kernel_core.generator.text import NAME
+from kernel_core.generator.values import Unfusable
 from kernel_core.records import Problem
 
 SCHEDULES: dict[str, Callable[[Context], Written]] = {
     "flat": flat.write, "reduce": row.write, "dot": gemm.write, "attention": attention.write,
     "conv": conv.write, "window": window.write,
-    "scan": scan.write, "partial": partial.write, "scatter": scatter.write,
+    "scan": scan.write, "partial": partial.write, "scatter": scatter.write, "select": select.write,
 }  # fmt: skip
 
 
@@ -37,6 +50,8 @@ class Answer:
     thinking: str
     """The plan: what becomes a kernel, what fuses, how the work is split."""
     kernels: int
+    steps: str
+    """Calls of torch's in their order."""
     reasons: list[str] = field(default_factory=list)
     """Calls that stay torch's, and why."""
 
@@ -103,11 +118,9 @@ class _Writer(Launches):
             raise Unreadable("; ".join(["nothing to write a kernel for", *self.graph.reasons]))
         body = self._with_sizes([self._with_keys(line) for line in self.lines])
         return Answer(
-            self._source(body),
-            self._thinking(),
-            len({kernel.name for kernel in self.written}),
-            self.graph.reasons,
-        )
+            self._source(body), self._thinking(), len({kernel.name for kernel in self.written}),
+            ", ".join(dict.fromkeys(self.graph.steps)), self.graph.reasons,
+        )  # fmt: skip
 
     def _is_used(self, leaf: Value) -> bool:
         """True if a kernel reads an input, or `forward` returns it; torch's calls take any layout."""
@@ -150,9 +163,9 @@ class _Writer(Launches):
             raise _Smaller from error
 
     def _shared(self, written: Written) -> Written:
-        """Return the launch with the name of an earlier kernel where both have the same text."""
+        """Return the launch with the name of an earlier kernel that differs in names at most."""
         for known in self.written:
-            if written.text.replace(f"def {written.name}(", f"def {known.name}(") == known.text:
+            if _without_names(written) == _without_names(known):
                 self.kernel_names.discard(written.name)
                 return replace(written, name=known.name, text=known.text)
         return written
@@ -179,11 +192,13 @@ class _Writer(Launches):
         return list(dict.fromkeys(value.origin for value in made if value.origin[1]))
 
     def _short(self, value: Value) -> str:
-        """Name of a tensor in a kernel."""
-        if value.op == "leaf":
-            parts = [part for part in re.split(r"[.\[\]]+", value.text) if part and part != "self"]
-            return "_".join(parts[-2:]) if len(parts) > 1 and parts[-1].isdigit() else parts[-1]
-        return self.names.get(id(value), "x")
+        """Name of a tensor in a kernel: that of the module's attribute, or of the call that makes it."""
+        if value.op != "leaf":
+            return value.origin[1].strip("_") or "x"
+        parts = _parts(value.text)
+        others = [leaf for leaf in self.plan.values if leaf.op == "leaf" and leaf is not value]
+        is_shared = any(_parts(other.text)[-1] == parts[-1] for other in others)
+        return "_".join(parts[-2:] if is_shared or parts[-1].isdigit() else parts[-1:])
 
     # --- text
 
@@ -202,8 +217,7 @@ class _Writer(Launches):
             imports.append(functional)
         else:
             own = [line for line in own if line != functional]
-        if any("math." in line for line in body):
-            imports.append("import math")
+        own = ["import math", *own] if any("math." in line for line in body) else own
         lines = list(dict.fromkeys([*own, *imports]))
         return "\n".join(lines) + f"\n\n\n{kernels}\n\n{rest}\n"
 
@@ -236,6 +250,22 @@ def _step_of(region: Region) -> str:
     return {"flat": "apply"}.get(region.kind, region.kind)
 
 
+def _parts(text: str) -> list[str]:
+    """Words of a host expression of a tensor, such as `fc` and `weight`."""
+    return [part for part in re.split(r"[.\[\]]+", text) if part and part != "self"]
+
+
+def _without_names(written: Written) -> str:
+    """Text of a kernel with numbers for the names that it binds."""
+    bound = {written.name, *written.tensors, *written.numbers}
+    bound.update(re.findall(r"^ +(?:for )?(\w+)(?: [+*]?= | in )", written.text, re.MULTILINE))
+    order: dict[str, int] = {}
+    return NAME.sub(
+        lambda match: f"_{order.setdefault(match[0], len(order))}" if match[0] in bound else match[0],
+        written.text,
+    )
+
+
 class _Smaller(Exception):
     """A region was too large."""
 
@@ -256,6 +286,3 @@ def _nest(result: Any) -> str:
     if isinstance(result, dict):
         return "{" + ", ".join(f"{key!r}: {_nest(part)}" for key, part in result.items()) + "}"
     return host(result)
-
-
-__all__ = ["Answer", "answer"]

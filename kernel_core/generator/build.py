@@ -46,12 +46,10 @@ def result_type(operands: Sequence[Operand]) -> torch.dtype:
             kinds.append(torch.empty(shape, dtype=operand.dtype, device="meta"))
         else:
             kinds.append(
-                float(operand)
-                if isinstance(operand, float)
-                else bool(operand)
-                if isinstance(operand, bool)
-                else int(operand)
-            )
+                float(operand) if isinstance(
+                    operand, float,
+                ) else bool(operand) if isinstance(operand, bool) else int(operand),
+            )  # fmt: skip
     if len(kinds) == 1:
         return kinds[0].dtype if isinstance(kinds[0], torch.Tensor) else torch.float32
     result = kinds[0] if isinstance(kinds[0], torch.Tensor) else torch.tensor(kinds[0])
@@ -63,8 +61,14 @@ def result_type(operands: Sequence[Operand]) -> torch.dtype:
     return dtype
 
 
+_OF_TRUTHS = {"logical_and": "bitwise_and", "logical_or": "bitwise_or", "logical_xor": "bitwise_xor"}
+"""Operators that need no comparison with 0 where all operands are truth values."""
+
+
 def point(name: str, *operands: Operand, **named: Operand) -> Value:
     """A pointwise operator of the table, with numbers or values as operands."""
+    if all(isinstance(given, Value) and given.dtype is torch.bool for given in operands):
+        name = _OF_TRUTHS.get(name, name)
     entry = pointwise()[name]
     if len(operands) > len(entry.parameters):
         raise Unsupported(f"{name} with {len(operands)} arguments")
@@ -217,6 +221,8 @@ def add(x: Operand, other: Operand) -> Value:
 
 def sub(x: Operand, other: Operand) -> Value:
     """`x - other`."""
+    if isinstance(x, Value) and isinstance(other, int) and not is_named(other) and other == 0:
+        return x
     return point("sub_", x, other)
 
 

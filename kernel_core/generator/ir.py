@@ -13,6 +13,7 @@
 | `scatter` | tensor, source, its indices | `kind`: `store`, `sum`, `amax`, `amin`; `axes`, `bounded` |
 | `reduce` | tensor | `kind`, `dims` |
 | `partial` | tensor | `kind`, `dims`, `part`: reduction of parts of so many elements, first of two stages |
+| `select` | tensor | indices of the first of each row's order, largest or `smallest` first |
 | `scan` | tensor | `kind`, `dim` |
 | `dot` | a, b | of the last two dimensions, the first ones broadcast |
 | `attention` | q, transposed k, v, masks | `product` of q and k, `scores` that are made of it |
@@ -29,7 +30,7 @@ from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -71,6 +72,20 @@ class Value:
     def axis(self, dim: int) -> int:
         """An axis by a number that may be negative."""
         return int(dim) % max(self.rank, 1)
+
+
+def is_point(value: object, name: str) -> TypeGuard[Value]:
+    """Return True for a value of the pointwise operator of a name."""
+    return isinstance(value, Value) and value.op == "point" and value.entry.name == name
+
+
+def stored(value: Value) -> Value:
+    """The value that a reshape shares memory with."""
+    while value.op == "reshape" or (
+        value.op == "expand" and list(map(int, value.shape)) == list(map(int, value.inputs[0].shape))
+    ):
+        value = value.inputs[0]
+    return value
 
 
 ORIGIN: ContextVar[tuple[int, str]] = ContextVar("ORIGIN", default=(0, ""))

@@ -9,21 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kernel_core.generator.index import (
-    Digit,
-    Index,
-    Joined,
-    Part,
-    Text,
-    flatten,
-    groups_of,
-    is_zero,
-    join,
-)  # fmt: skip
+from kernel_core.generator.index import Digit, Index, Joined, Part, Text, flatten, groups_of, is_zero
 from kernel_core.generator.ir import Value
-from kernel_core.generator.sizes import Number, Size, host, is_one, product, same
-from kernel_core.generator.text import ATOM, PRODUCT, SUM, wrapped
-from kernel_core.generator.values import HALF, TL, KernelValues, Unfusable
+from kernel_core.generator.places import ATOM, PRODUCT, SUM, wrapped
+from kernel_core.generator.sizes import Number, Size, host, is_named, is_one, product, same
+from kernel_core.generator.values import KernelValues, Unfusable
 
 
 class Kernel(KernelValues):
@@ -127,7 +117,9 @@ class Kernel(KernelValues):
         for axis, before in enumerate(value.before):
             if host(value.shape[axis]) == host(x.shape[axis]):
                 continue
-            text = f"{wrapped(self.index(coords[axis]), SUM)} - {self.size(before)}"
+            starts = not is_named(before) and int(before) == 0
+            text = wrapped(self.index(coords[axis]), SUM)
+            text = text if starts else f"{text} - {self.size(before)}"
             size = self.size(x.shape[axis])
             index = Text(text, groups_of(coords[axis]), SUM)
             if value.mode == "circular":
@@ -137,7 +129,8 @@ class Kernel(KernelValues):
             elif value.mode == "reflect":
                 index = Text(f"{size} - 1 - tl.abs({size} - 1 - tl.abs({text}))", index.groups, SUM)
             else:
-                conditions += [Text(f"{text} >= 0", index.groups), Text(f"{text} < {size}", index.groups)]
+                conditions += [] if starts else [Text(f"{text} >= 0", index.groups)]
+                conditions.append(Text(f"{text} < {size}", index.groups))
             inner[axis] = index
         if not conditions:
             return self.at(x, inner)
@@ -209,6 +202,3 @@ def _digits(index: Digit, sizes: Sequence[int]) -> list[Index] | None:
     while axis <= index.last and is_one(index.group.sizes[axis]):
         axis += 1
     return result if axis == index.last + 1 else None
-
-
-__all__ = ["HALF", "TL", "Kernel", "Unfusable", "join"]

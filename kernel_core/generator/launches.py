@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kernel_core.generator.fuse import Plan, Region, stored
+from kernel_core.generator.fuse import Plan, Region
 from kernel_core.generator.index import AXES
-from kernel_core.generator.ir import CHEAP, Value
+from kernel_core.generator.ir import CHEAP, Value, stored
 from kernel_core.generator.names import canonical, take_name
 from kernel_core.generator.read import Graph, Unreadable
-from kernel_core.generator.schedules.written import Written, packed
+from kernel_core.generator.schedules.written import Written
 from kernel_core.generator.shapes import run_in, shape_text
-from kernel_core.generator.sizes import Size, host
+from kernel_core.generator.sizes import Size, host, is_named
 
 _SPATIAL, _MANY_DIMENSIONS = ("conv", "window"), 2
 """Regions that need dimensions of an image one by one; so many get names together."""
-_LONGEST_LINE = 100
 
 
 class Launches:
@@ -78,7 +77,8 @@ class Launches:
     def _launch(self, written: Written) -> None:
         for value in written.outputs:
             made = self._allocated(value, written)
-            self.lines.append(f"{self._name(value, 'out')} = {made}")
+            wanted = "out" if value in self.plan.outputs else f"{value.origin[1].strip('_') or 'x'}_out"
+            self.lines.append(f"{self._name(value, wanted)} = {made}")
         numbers = self._numbers(written)
         own = self._totals(written, numbers)
 
@@ -92,12 +92,10 @@ class Launches:
             self.lines.append(f"grid = {grid}")
             grid = "grid"
         constants = [f"{name}={renamed(text)}" for name, text in written.constants.items()]
+        constants += [f"num_warps={written.warps}"] if written.warps != 4 else []
         ranks = {name: len(shape) for name, shape in self._shapes(written)}
         arguments = [*tensors, *_starred(given, ranks), *constants]
-        line = f"{written.name}[{grid}]({', '.join(arguments)})"
-        if len(line) > _LONGEST_LINE:
-            line = f"{written.name}[{grid}](\n    " + ",\n    ".join(packed(arguments)) + ",\n)"
-        self.lines.append(line)
+        self.lines.append(f"{written.name}[{grid}]({', '.join(arguments)})")
 
     def _shapes(self, written: Written) -> list[tuple[str, tuple[int, ...]]]:
         """Names and shapes of a launch's tensors that the host has, those that are read first."""
@@ -143,7 +141,9 @@ class Launches:
         start, function, fill = written.starts_from, "empty", ""
         if start is not None and start.op != "full":
             return f"{self._expression(start)}.clone()"
-        if start is not None:
+        if start is not None and not is_named(start.inputs[0]) and start.inputs[0] == 0:
+            function = "zeros"
+        elif start is not None:
             function, fill = "full", f", {host(start.inputs[0])}"
         tensors = [argument for argument in written.tensors.values() if argument not in written.outputs]
         for tensor in tensors:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from textwrap import indent
 
+from kernel_core.generator.lines import folded
 from kernel_core.generator.read import forward_of
 
 _LONGEST_INPUT = 80
@@ -33,15 +33,12 @@ def kept(tree: ast.Module, body: list[str]) -> str:
         argument.annotation = None
     items += [*methods, new]
     model_text = ast.ClassDef(
-        name="ModelNew",
-        bases=model.bases,
-        keywords=[],
-        body=[_Renamed().visit(node) for node in items],
+        name="ModelNew", bases=model.bases, keywords=[], body=[_Renamed().visit(node) for node in items],
         decorator_list=[],
-    )
+    )  # fmt: skip
     text = ast.unparse(ast.fix_missing_locations(model_text))
     head, _, _ = text.rpartition("        pass")
-    text = head + indent("\n".join(body), " " * 8)
+    text = head + "\n".join(folded(line, 8) for line in body)
     text = text.replace(":\n\n    def ", ":\n    def ", 1)
     if "def __init__" in text:
         text = _without_docstring(text)
@@ -129,13 +126,11 @@ def input_texts(source: str) -> dict[str, str]:
     tree = ast.parse(source)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     body = functions["get_inputs"].body
-    assigned = {
-        target.id: node.value
-        for node in body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+    assigned = (
+        {target.id: node.value for node in body if isinstance(
+            node, ast.Assign,
+        ) for target in node.targets if isinstance(target, ast.Name)}
+    )  # fmt: skip
     last = body[-1].value if isinstance(body[-1], ast.Return) else None
     made = last.elts if isinstance(last, ast.List | ast.Tuple) else []
     names = [argument.arg for argument in _arguments(forward_of(tree))[1:]]

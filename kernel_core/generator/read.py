@@ -21,28 +21,19 @@ from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode, unset_fake_temporarily
 from torch.nn.modules.conv import _ConvNd
 
+from kernel_core.generator.calls import FIXED, module_path, short_name, with_text
 from kernel_core.generator.names import NAMES, Names
-from kernel_core.generator.recorder import (
-    FIXED,
-    Graph,
-    Recorder,
-    Unreadable,
-    module_path,
-    short_name,
-    with_text,
-)
+from kernel_core.generator.recorder import Graph, Recorder, Unreadable
 from kernel_core.generator.sizes import Number, Size, host
 from kernel_core.records import Problem
 
 _GEOMETRY = ("stride", "padding", "dilation", "output_padding")
 """Numbers of a convolution that keep their text where they are 0 or 1: all are written alike."""
 PRODUCTS = frozenset(
-    {
-        *("linear", "bilinear", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "einsum"),
-        *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
-        "scaled_dot_product_attention",
-    }
-)
+    {*("linear", "bilinear", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "einsum"),
+    *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+    "scaled_dot_product_attention"},
+)  # fmt: skip
 """Matrix products and convolutions by torch's names: a library has its own kernels for them."""
 
 
@@ -142,12 +133,4 @@ def _keeping(function: str) -> Callable[..., float]:
     return call
 
 
-__all__ = [
-    "Graph",
-    "Unreadable",
-    "forward_arguments",
-    "forward_of",
-    "load_module",
-    "read",
-    "short_name",
-]
+__all__ = ["Graph", "Unreadable", "forward_arguments", "forward_of", "load_module", "read", "short_name"]

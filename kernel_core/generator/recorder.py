@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,13 +15,13 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_flatten, tree_map
 
+from kernel_core.generator.calls import built, module_path, short_name, spelled_function, with_text
 from kernel_core.generator.decompose import FAULTS, decomposed, paired
 from kernel_core.generator.ir import ORIGIN, Unsupported, Value, make
 from kernel_core.generator.names import NAMES, Names
-from kernel_core.generator.operators import BUILDERS, pointwise
 from kernel_core.generator.operators.indexing import assign
 from kernel_core.generator.shapes import Shape, dimensions
-from kernel_core.generator.sizes import Number, Size, host, without_text
+from kernel_core.generator.sizes import host, without_text
 
 OPAQUE = (nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.TransformerEncoderLayer)
 """Layers that call what has no name in torch's interface; they stay layers."""
@@ -35,10 +35,6 @@ LAYERS = {
 _KEYS = itertools.count()
 """Numbers of results that stay torch's: an id may belong to a value that is gone."""
 _PLAIN = ("dim", "is_floating_point", "is_complex", "is_contiguous", "stride", "element_size", "get_device")
-
-
-FIXED = (0, 1, -1)
-"""Attributes that are literals in the answer: a stride of 1 is no size, and an axis is none."""
 
 
 class Unreadable(Exception):
@@ -58,25 +54,6 @@ class Graph:
     """Local names of sizes."""
     steps: list[str] = field(default_factory=list)
     """Names of the operators in order, as torch spells them."""
-
-
-def module_path(name: str) -> str:
-    """Host text of a submodule: `self.net[0].conv`."""
-    text = "self"
-    for part in name.split(".") if name else ():
-        text += f"[{part}]" if part.isdigit() else f".{part}"
-    return text
-
-
-def with_text(value: Any, text: str, fixed: Sequence[int] = FIXED) -> Any:
-    """Return a number, or a tuple of them, with its host text; `fixed` numbers and other values stay."""
-    if type(value) is int:
-        return Size(value, text) if value not in fixed else value
-    if type(value) is float:
-        return Number(value, text)
-    if type(value) is tuple and value and all(type(item) in (int, float) for item in value):
-        return tuple(with_text(item, f"{text}[{k}]", fixed) for k, item in enumerate(value))
-    return value
 
 
 def _one_step(module: nn.RNNBase, x: torch.Tensor, *state: Any, **named: Any) -> Any:
@@ -157,10 +134,8 @@ class Recorder(TorchFunctionMode):
     def _leaf(self, tensor: torch.Tensor, text: str) -> Value:
         if id(tensor) in self._values:
             return self._values[id(tensor)][1]
-        if text.startswith("self."):
-            shape = [size if size != 1 else 1 for size in dimensions(text, tensor.shape)]
-        else:
-            shape = dimensions(text, tensor.shape)
+        is_own = text.startswith("self.")
+        shape = [1 if is_own and size == 1 else size for size in dimensions(text, tensor.shape)]
         value = make("leaf", (), shape, tensor.dtype, text=text)
         self._values[id(tensor)] = (tensor, value)
         return value
@@ -216,7 +191,7 @@ class Recorder(TorchFunctionMode):
 
     def _recorded(self, function: Any, name: str, base: str, args: Any, kwargs: Any, result: Any) -> Any:
         if base in self._library:
-            return self._call(_spelled(name), args, kwargs, result, base)
+            return self._call(spelled_function(name), args, kwargs, result, base)
         in_place = isinstance(args[0] if args else None, torch.Tensor) and result is args[0]
         values = self._values_of((args, kwargs))
         ORIGIN.set((len(self._steps), base.removeprefix("scaled_dot_product_")))
@@ -237,7 +212,7 @@ class Recorder(TorchFunctionMode):
         self._reasons.append(f"{base}: {reason}")
         if in_place:
             raise Unreadable(f"{base} in place")
-        return self._call(_spelled(name), args, kwargs, result, base)
+        return self._call(spelled_function(name), args, kwargs, result, base)
 
     def _bound(self, made: Any, result: Any, in_place: bool) -> bool:
         """Give each result its value; False where shape or type is not torch's."""
@@ -274,35 +249,25 @@ class Recorder(TorchFunctionMode):
                 )
                 return f"({inner})" if isinstance(argument, tuple) else f"[{inner}]"
             if isinstance(argument, torch.dtype | torch.device | slice):
-                return (
-                    repr(argument)
-                    if not isinstance(argument, torch.device)
-                    else f"torch.device({str(argument)!r})"
-                )
+                is_device = isinstance(argument, torch.device)
+                return f"torch.device({str(argument)!r})" if is_device else repr(argument)
             return host(argument)
 
         parts = [written(argument) for argument in args]
         parts += [f"{key}={written(value)}" for key, value in kwargs.items() if key != "_stacklevel"]
-        method = spelled.startswith(".")
+        rest = ", ".join(parts[1:])
         if spelled == "getitem":
-            text = f"{parts[0]}[{', '.join(parts[1:])}]"
+            text = f"{parts[0]}[{rest}]"
         else:
-            text = (
-                f"{parts[0]}{spelled}({', '.join(parts[1:])})" if method else f"{spelled}({', '.join(parts)})"
-            )
+            is_method = spelled.startswith(".")
+            text = f"{parts[0]}{spelled}({rest})" if is_method else f"{spelled}({', '.join(parts)})"
         text = text.replace("torch.nn.functional.", "F.")
         group = object()
         for path, tensor in _leaves(result):
             made = make(
-                "call",
-                tuple(tensors),
-                tensor.shape,
-                tensor.dtype,
-                text=text,
-                path=path,
-                group=group,
+                "call", tuple(tensors), tensor.shape, tensor.dtype, text=text, path=path, group=group,
                 base=base,
-            )
+            )  # fmt: skip
             self._values[id(tensor)] = (tensor, _with_sizes(made))
         return result
 
@@ -323,44 +288,3 @@ def _with_sizes(value: Value) -> Value:
     key = f"<{next(_KEYS)}>"
     shape = tuple(dimensions(key, value.shape))
     return Value(value.op, value.inputs, shape, value.dtype, {**value.attributes, "key": key})
-
-
-def short_name(name: str) -> str:
-    """Last part of torch's name without marks of operators, methods in place and getters."""
-    base = name.removesuffix(".__get__").rsplit(".", 1)[-1]
-    if base.startswith("special_"):
-        base = base.removeprefix("special_")
-    if base.startswith("__") and base.endswith("__"):
-        base = base.strip("_")
-        if base in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor"):
-            return base[1:]
-        return {"radd": "add", "rand": "and", "ror": "or", "rxor": "xor"}.get(base, base)
-    return base[:-1] if base.endswith("_") and not base.startswith("_") else base
-
-
-def built(base: str, args: Any, kwargs: Any) -> Any:
-    """The values of a call by the table. Raises Unsupported, or TypeError for arguments it does not have."""
-    if base not in BUILDERS:
-        base = base.removesuffix("_copy")  # `permute_copy` and its like: where values stand is not theirs
-    if base in BUILDERS:
-        return BUILDERS[base](
-            *args, **{key: value for key, value in kwargs.items() if key not in ("inplace", "out")}
-        )
-    entry = pointwise().get(base)
-    if entry is None:
-        raise Unsupported("no entry")
-    if kwargs.get("out") is not None:
-        raise Unsupported("out")
-    from kernel_core.generator.build import point
-
-    named = {key: value for key, value in kwargs.items() if key not in ("inplace", "out")}
-    renamed = {"input": "x", "self": "x", "exponent": "other"}
-    return point(entry.name, *args, **{renamed.get(key, key): value for key, value in named.items()})
-
-
-def _spelled(name: str) -> str:
-    """Host text of a function by its resolved name."""
-    base = name.rsplit(".", 1)[-1]
-    if name.startswith("torch.Tensor."):
-        return "getitem" if base == "__getitem__" else f".{base}"
-    return name.replace("torch.functional.", "torch.")

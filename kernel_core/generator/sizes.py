@@ -14,6 +14,12 @@ from typing import Any
 ATOM, _PRODUCT, _SUM = 3, 2, 1
 
 
+def _operation(sign: str, is_reflected: bool = False) -> Any:
+    if is_reflected:
+        return lambda self, other: _joined(other, sign, self)
+    return lambda self, other: _joined(self, sign, other)
+
+
 class _Expression:
     """Text of a number, and arithmetic that writes it."""
 
@@ -28,38 +34,12 @@ class _Expression:
     def __format__(self, spec: str) -> str:
         return self.text
 
-    def __add__(self, other: Any) -> Any:
-        return _joined(self, "+", other)
-
-    def __radd__(self, other: Any) -> Any:
-        return _joined(other, "+", self)
-
-    def __sub__(self, other: Any) -> Any:
-        return _joined(self, "-", other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return _joined(other, "-", self)
-
-    def __mul__(self, other: Any) -> Any:
-        return _joined(self, "*", other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return _joined(other, "*", self)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return _joined(self, "//", other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return _joined(other, "//", self)
-
-    def __mod__(self, other: Any) -> Any:
-        return _joined(self, "%", other)
-
-    def __truediv__(self, other: Any) -> Any:
-        return _joined(self, "/", other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return _joined(other, "/", self)
+    __add__, __radd__ = _operation("+"), _operation("+", is_reflected=True)
+    __sub__, __rsub__ = _operation("-"), _operation("-", is_reflected=True)
+    __mul__, __rmul__ = _operation("*"), _operation("*", is_reflected=True)
+    __floordiv__, __rfloordiv__ = _operation("//"), _operation("//", is_reflected=True)
+    __truediv__, __rtruediv__ = _operation("/"), _operation("/", is_reflected=True)
+    __mod__ = _operation("%")
 
 
 @dataclass(frozen=True, order=True)
@@ -269,14 +249,12 @@ def _neighbours_joined(runs: Sequence[Run]) -> list[Run]:
 def single_dimensions(size: int) -> list[Factor]:
     """Return the factors of a size with each run taken apart."""
     return [
-        part
-        for factor in _factors(size)
-        for part in (
-            [Run(factor.tensor, factor.rank, axis, axis) for axis in range(factor.first, factor.last + 1)]
-            if isinstance(factor, Run)
-            else [factor]
+        part for factor in _factors(size) for part in (
+            [
+                Run(factor.tensor, factor.rank, axis, axis) for axis in range(factor.first, factor.last + 1)
+            ] if isinstance(factor, Run) else [factor]
         )
-    ]
+    ]  # fmt: skip
 
 
 def as_size(factor: Factor) -> int:

@@ -8,18 +8,10 @@ from typing import Any
 
 import torch
 
-from kernel_core.generator.index import (
-    Group,
-    Index,
-    flatten,
-    groups_of,
-    is_zero,
-    key,
-    letters,
-)  # fmt: skip
-from kernel_core.generator.ir import Value
+from kernel_core.generator.index import Group, Index, flatten, groups_of, is_zero, key, letters  # fmt: skip
+from kernel_core.generator.ir import Value, is_point
+from kernel_core.generator.places import ATOM, PRODUCT, SUM, KernelPlaces, wrapped
 from kernel_core.generator.sizes import Size, is_one, product
-from kernel_core.generator.text import ATOM, PRODUCT, SUM, KernelText, wrapped
 
 _LITERAL = re.compile(r"-?\d+(\.\d*)?(e-?\d+)?")
 TL = {
@@ -40,7 +32,7 @@ class Unfusable(Exception):
         self.value = value
 
 
-class KernelValues(KernelText):
+class KernelValues(KernelPlaces):
     """A kernel text with values that are computed where they are read."""
 
     def in_memory(self, value: Value) -> bool:
@@ -56,8 +48,16 @@ class KernelValues(KernelText):
             return name
         if not self._inside(value):
             return self._load(value, coords, other)
-        what = ("at", id(value), tuple(map(key, coords)), tuple(guard.text for guard in self._guards))
-        return self.remember(what, self._depth(coords), lambda: getattr(self, f"_{value.op}")(value, coords))
+        depth = self._depth(coords)
+        make = getattr(self, f"_{value.op}")
+        return self.remember(self._what(value, coords), depth, lambda: make(value, coords))
+
+    def _what(self, value: Value, coords: Sequence[Index]) -> Any:
+        return "at", id(value), tuple(map(key, coords)), tuple(guard.text for guard in self._guards)
+
+    def replace(self, value: Value, coords: Sequence[Index], name: str) -> None:
+        """Let a value have another name from here to the end of the block."""
+        self._memo[-1][self._what(value, coords)] = name
 
     def _require(self, value: Value, coords: Sequence[Index], expected: Sequence[Index]) -> None:
         for axis, (coord, wanted) in enumerate(zip(coords, expected, strict=True)):
@@ -78,8 +78,8 @@ class KernelValues(KernelText):
         self.name_axes(value.shape, letters(value.rank))
 
         def make() -> str:
-            pointer, mask = self.pointer(value), self.mask([offset])
-            text = pointer if is_zero(offset) else f"{pointer} + {self.index(offset)[0]}"
+            pointer, mask = self.pointer(value), self.mask([offset], self._name_of(value))
+            text = pointer if is_zero(offset) else f"{pointer} + {self.offset(offset, self._name_of(value))}"
             fill = self.fills.get(id(value), "0.0" if value.dtype.is_floating_point else "0")
             if other:
                 fill = self.size(other)
@@ -92,6 +92,14 @@ class KernelValues(KernelText):
         return self.remember(
             ("load", id(value), key(offset), tuple(guard.text for guard in self._guards), other), depth, make
         )
+
+    def offset(self, offset: Index, tensor: str) -> str:
+        """Text of an offset in memory, which is computed once for all tensors of a shape."""
+        text, binds = self.index(offset)
+        depth = self._depth([offset])
+        if binds == ATOM:
+            return text
+        return self.remember(("offset", text), depth, lambda: self.own_name(text, "offsets", tensor, depth))
 
     def operand(self, given: Any, shape: Sequence[int], coords: Sequence[Index]) -> str:
         """An operand of a pointwise operator at the result's index."""
@@ -129,8 +137,10 @@ class KernelValues(KernelText):
 
     def _assign(self, value: Value, text: str, coords: Sequence[Index]) -> str:
         depth = min(self._depth(coords), self.depth)
-        name = self.fresh(_result_name(value), depth)
-        self.line(f"{name} = {text}", depth)
+        wanted = "out" if id(value) in self.results else _result_name(value)
+        name = self.named(wanted, text, depth)
+        if wanted in _MOMENTS:
+            self.pure.discard(name)
         return name
 
     def _cast(self, value: Value, coords: Sequence[Index]) -> str:
@@ -179,19 +189,15 @@ def _result_name(value: Value) -> str:
         return _moment(value) or "quotient"
     if name == "sub" and _moment(value.inputs[1]) == "mean":
         return "centered"
-    if name == "rsqrt" and _is(value.inputs[0], "add") and _moment(value.inputs[0].inputs[0]) == "var":
+    if name == "rsqrt" and is_point(value.inputs[0], "add_") and _moment(value.inputs[0].inputs[0]) == "var":
         return "rstd"
     return _RESULTS.get(name, name)
-
-
-def _is(value: Any, name: str) -> bool:
-    return isinstance(value, Value) and value.op == "point" and value.entry.name.strip("_") == name
 
 
 def _moment(value: Any) -> str:
     """`mean`, `var` or `mean_square` of a sum that is divided by the number of its terms; else empty."""
     value = _without_layout(value)
-    total = _without_layout(value.inputs[0]) if _is(value, "true_divide") else None
+    total = _without_layout(value.inputs[0]) if is_point(value, "true_divide") else None
     if total is None or total.op != "reduce" or total.kind != "sum":
         return ""
     terms = total.inputs[0]
@@ -200,9 +206,9 @@ def _moment(value: Any) -> str:
         terms.shape
     ):
         return ""
-    if not _is(terms, "square"):
+    if not is_point(terms, "square"):
         return "mean"
-    return "var" if _is(terms.inputs[0], "sub") else "mean_square"
+    return "var" if is_point(terms.inputs[0], "sub_") else "mean_square"
 
 
 def _without_layout(value: Any) -> Any:
@@ -211,6 +217,8 @@ def _without_layout(value: Any) -> Any:
     return value if isinstance(value, Value) else None
 
 
+_MOMENTS = ("mean", "var", "mean_square", "rstd", "centered")
+"""Names that a reader looks for, which keep their lines."""
 _RESULTS = {
     "add": "total", "sub": "diff", "mul": "scaled", "square": "squared",
     "maximum": "upper", "minimum": "lower", "cast": "value", "where": "chosen", "sqrt": "root",

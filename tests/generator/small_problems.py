@@ -127,6 +127,21 @@ BY_SCHEDULE = {
     "indices_of_two_axes": problem("a[b, c]", ROWS, INDEX, "torch.randint(0, 77, (8,))"),
     "sort": problem("torch.sort(a, dim=-1, descending=True)", "torch.randn(5, 19)"),
     "topk": problem("torch.topk(a, 4, dim=1)", "torch.randn(5, 19)"),
+    "topk_of_the_smallest": problem("torch.topk(a, 3, dim=0, largest=False)", "torch.randn(19, 5)"),
+    "topk_of_infinities_and_ties": problem(
+        "torch.topk(a.masked_fill(a < 1, float('-inf')).round(), 7).values", "torch.randn(300, 19)"
+    ),
+    "topk_of_half_of_a_row": problem("torch.topk(a, 38)", ROWS),
+    "long_logsumexp": problem("torch.logsumexp(a * 2, dim=1)", "torch.randn(3, 9001)"),
+    "long_softmax_behind_infinities": problem(
+        "torch.softmax(a.masked_fill(torch.arange(9001, device=a.device) < 5000, float('-inf')), -1)",
+        "torch.randn(2, 9001)",
+    ),
+    "softmax_of_long_columns": problem("torch.softmax(a, dim=1)", "torch.randn(2, 131, 67)"),
+    "long_cross_entropy": problem(
+        "F.cross_entropy(a, b)", "torch.randn(3, 9001)", "torch.randint(0, 9001, (3,))"
+    ),
+    "largest_of_long_columns": problem("a.max(dim=1), a.min(dim=1).indices", "torch.randn(2, 131, 67)"),
     "cumsum_of_a_middle_dimension": problem("torch.cumsum(a, dim=1)", "torch.randn(3, 70, 9)"),
     "exponentials_beside_maxima": problem("(a - b).exp().sum(-1) + a.amax(-1) + b.amax(-1)", ROWS, ROWS),
     "logsumexp": problem("torch.logsumexp(a, dim=(1, 2))", "torch.randn(3, 70, 9)"),
@@ -148,6 +163,8 @@ BY_SCHEDULE = {
     "pool_with_indices": problem("F.max_pool2d(a, 3, 2, 1, return_indices=True)", IMAGE),
     "decomposed_unfold": problem("F.unfold(a, 3, padding=1)", IMAGE),
     "decomposed_bilinear": problem("F.interpolate(a, scale_factor=2, mode='bilinear')", IMAGE),
+    "bilinear_with_corners": problem("F.interpolate(a, (5, 17), mode='bilinear', align_corners=True)", IMAGE),
+    "linear_interpolation": problem("F.interpolate(a, size=7, mode='linear')", "torch.randn(2, 3, 11)"),
     "decomposed_grid_sample": problem("F.grid_sample(a, b)", IMAGE, "torch.rand(2, 4, 5, 2) * 2 - 1"),
     "decomposed_adaptive_pool": problem("F.adaptive_avg_pool2d(a, (4, 5))", IMAGE),
     "decomposed_adaptive_layer": problem(
@@ -190,6 +207,11 @@ BY_SCHEDULE = {
     "sizes_of_the_module": GLOBAL_SIZES,
     "attention": problem(
         "F.scaled_dot_product_attention(a, b, c, is_causal=True)", *["torch.randn(2, 2, 19, 16)"] * 3
+    ),
+    "causal_attention_with_more_keys": problem(
+        "F.scaled_dot_product_attention(a, b, c, is_causal=True)",
+        "torch.randn(2, 70, 16)",
+        *["torch.randn(2, 133, 16)"] * 2,
     ),
     "attention_with_a_mask": problem(
         "F.scaled_dot_product_attention(a, b, c, attn_mask=d)",

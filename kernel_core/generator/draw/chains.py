@@ -15,7 +15,7 @@ def linear(
     sketch: Sketch, x: Tensor | None = None, out: Axis | None = None, bias: bool | None = None
 ) -> Tensor:
     """Draw a linear layer on the last axis."""
-    x = x or sketch.input(sketch.axes(sketch.rng.choice(("mk", "mk", "bsk"))))
+    x = x or sketch.input(sketch.axes(sketch.pick("mk", "mk", "bsk")))
     out = out or sketch.axis("o")
     with_bias = sketch.chance(0.8) if bias is None else bias
     more = "" if with_bias else ", bias=False"
@@ -28,24 +28,22 @@ def linear(
 def product(sketch: Sketch) -> Tensor:
     """Draw a matrix product of inputs."""
     b, m, k, o = sketch.axes("bmko")
-    kind = sketch.rng.choice(("matmul", "matmul", "transposed", "bmm", "addmm"))
+    kind = sketch.pick("matmul", "matmul", "transposed", "bmm", "addmm")
     if kind == "bmm":
         x, y = sketch.input((b, m, k)), sketch.input((b, k, o))
-        text = sketch.rng.choice(("torch.bmm({}, {})", "torch.matmul({}, {})", "{} @ {}"))
+        text = sketch.pick("torch.bmm({}, {})", "torch.matmul({}, {})", "{} @ {}")
         return sketch.emit(text.format(x, y), (b, m, o), "bmm")
     x = sketch.input((m, k))
     weight = sketch.parameter((k, o)) if sketch.chance(0.3) else None
     if kind == "transposed":
         y = sketch.input((o, k))
-        text = sketch.rng.choice(
-            ("torch.matmul({}, {}.t())", "{} @ {}.T", "torch.mm({}, {}.transpose(0, 1))")
-        )
+        text = sketch.pick("torch.matmul({}, {}.t())", "{} @ {}.T", "torch.mm({}, {}.transpose(0, 1))")
         return sketch.emit(text.format(x, y), (m, o), "transpose", "matmul")
     y = weight or sketch.input((k, o))
     if kind == "addmm":
         c = sketch.input((o,))
         return sketch.emit(f"torch.addmm({c}, {x}, {y})", (m, o), "addmm")
-    text = sketch.rng.choice(("torch.matmul({}, {})", "torch.mm({}, {})", "{} @ {}", "{}.matmul({})"))
+    text = sketch.pick("torch.matmul({}, {})", "torch.mm({}, {})", "{} @ {}", "{}.matmul({})")
     return sketch.emit(text.format(x, y), (m, o), "matmul")
 
 
@@ -53,14 +51,12 @@ def convolution(
     sketch: Sketch, x: Tensor | None = None, keep: bool = False, out: Axis | None = None
 ) -> Tensor:
     """Draw a convolution layer; `keep` keeps height and width."""
-    x = x or sketch.input(sketch.axes(sketch.rng.choice(("bchw", "bchw", "bchw", "bcl", "bcdhw"))))
+    x = x or sketch.input(sketch.axes(sketch.pick("bchw", "bchw", "bchw", "bcl", "bcdhw")))
     rank, channels = x.rank - 2, x.axes[1]
     out = out or sketch.axis("p")
-    kind = sketch.rng.choice(("plain", "plain", "plain", "pointwise", "strided", "depthwise", "transposed"))
+    kind = sketch.pick("plain", "plain", "plain", "pointwise", "strided", "depthwise", "transposed")
     kind = (
-        sketch.rng.choice(("plain", "pointwise"))
-        if keep and kind in ("strided", "transposed", "depthwise")
-        else kind
+        sketch.pick("plain", "pointwise") if keep and kind in ("strided", "transposed", "depthwise") else kind
     )
     space = x.axes[2:]
     name = f"Conv{rank}d"
@@ -88,15 +84,13 @@ def convolution(
 def reduction(sketch: Sketch, x: Tensor | None = None, keep: bool = False) -> Tensor:
     """Draw a reduction along one axis."""
     x = x or prelude(sketch)
-    dim = sketch.rng.choice((-1, -1, *range(x.rank)))
-    name = sketch.rng.choice(
-        ("sum", "mean", "amax", "amin", "logsumexp", "var", "std", "norm", "max", "min", "mean")
-    )
+    dim = sketch.pick(-1, -1, *range(x.rank))
+    name = sketch.pick("sum", "mean", "amax", "amin", "logsumexp", "var", "std", "norm", "max", "min", "mean")
     keep = keep or sketch.chance(0.5)
     more = ", keepdim=True" if keep else ""
     along = sketch.setting("dim", str(dim))
     text = f"torch.{name}({x}, dim={along}{more})" if sketch.chance(0.5) else f"{x}.{name}(dim={along}{more})"
-    text += sketch.rng.choice(("[0]", ".values")) if name in ("max", "min") else ""
+    text += sketch.pick("[0]", ".values") if name in ("max", "min") else ""
     at = dim % x.rank
     axes = tuple(ONE if k == at else axis for k, axis in enumerate(x.axes) if keep or k != at)
     return sketch.emit(text, axes, name)
@@ -104,7 +98,7 @@ def reduction(sketch: Sketch, x: Tensor | None = None, keep: bool = False) -> Te
 
 def prelude(sketch: Sketch) -> Tensor:
     """Draw an input, at times with a pointwise step behind it."""
-    x = sketch.input(sketch.axes(sketch.rng.choice(("mn", "bsn", "bchw"))))
+    x = sketch.input(sketch.axes(sketch.pick("mn", "bsn", "bchw")))
     return (
         activated(sketch, x) if sketch.chance(0.3) else pointwise_step(sketch, x) if sketch.chance(0.4) else x
     )
@@ -117,29 +111,19 @@ def normalised(sketch: Sketch, x: Tensor) -> Tensor:
     if x.rank >= 3 and is_convolved(sketch):
         channels = x.axes[1].text
         name = {3: "1d", 4: "2d", 5: "3d"}[x.rank]
-        call, operator = sketch.rng.choice(
-            (
-                (f"nn.BatchNorm{name}({channels})", "batch_norm"),
-                (f"nn.GroupNorm(4, {channels})", "group_norm"),
-                (f"nn.InstanceNorm{name}({channels})", "instance_norm"),
-                (f"nn.GroupNorm(2, {channels})", "group_norm"),
-            )
+        call, operator = sketch.pick(
+            (f"nn.BatchNorm{name}({channels})", "batch_norm"),
+            (f"nn.GroupNorm(4, {channels})", "group_norm"),
+            (f"nn.InstanceNorm{name}({channels})", "instance_norm"),
+            (f"nn.GroupNorm(2, {channels})", "group_norm"),
         )
         layer = sketch.layer(("norm", "bn", "gn", "norm1"), call)
         return sketch.emit(f"{layer}({x})", x.axes, operator)
     size = x.axes[-1].text
-    kind = sketch.rng.choice(
-        (
-            "layer_norm",
-            "layer_norm",
-            "rms_norm",
-            "batch_norm",
-            "softmax",
-            "softmax",
-            "normalize",
+    kind = sketch.pick(
+            "layer_norm", "layer_norm", "rms_norm", "batch_norm", "softmax", "softmax", "normalize",
             "log_softmax",
-        )
-    )
+        )  # fmt: skip
     if kind == "batch_norm" and x.rank == 2:
         return sketch.emit(f"{sketch.layer(('bn', 'norm'), f'nn.BatchNorm1d({size})')}({x})", x.axes, kind)
     if kind in ("layer_norm", "rms_norm", "batch_norm"):
@@ -169,13 +153,13 @@ def pooled(sketch: Sketch, x: Tensor) -> Tensor:
     """Draw pooling over windows or over all places of a channel, or a reduction."""
     if x.rank < 3 or not is_convolved(sketch):
         return reduction(sketch, x)
-    rank, kind = x.rank - 2, sketch.rng.choice(("max", "avg", "global", "mean"))
+    rank, kind = x.rank - 2, sketch.pick("max", "avg", "global", "mean")
     if kind == "mean":
         dims = tuple(range(2, x.rank))
         return sketch.emit(f"torch.mean({x}, dim={dims if len(dims) > 1 else dims[0]})", x.axes[:2], "mean")
     if kind == "global":
-        text = sketch.rng.choice(
-            (f"F.adaptive_avg_pool{rank}d({x}, 1)", f"{x}.amax(dim={tuple(range(2, x.rank))}, keepdim=True)")
+        text = sketch.pick(
+            f"F.adaptive_avg_pool{rank}d({x}, 1)", f"{x}.amax(dim={tuple(range(2, x.rank))}, keepdim=True)"
         )
         return sketch.emit(
             text, (*x.axes[:2], *([ONE] * rank)), "adaptive_avg_pool" if "adaptive" in text else "amax"
@@ -197,13 +181,13 @@ def chain(sketch: Sketch, head: Step | Callable[[Sketch], Tensor]) -> list[Tenso
     """Draw a head and one to five steps; norms, pools and reductions come at most once each."""
     x = head(sketch)  # type: ignore[call-arg]
     first = x
-    for _ in range(sketch.rng.choice((1, 2, 2, 3, 3, 4, 5))):
+    for _ in range(sketch.pick(1, 2, 2, 3, 3, 4, 5)):
         x = pointwise_step(sketch, x)
         if x.rank == 0:
             break
     if x.rank and sketch.chance(0.35):
-        x = sketch.rng.choice((normalised, normalised, pooled))(sketch, x)
-        for _ in range(sketch.rng.choice((0, 0, 1, 2))):
+        x = sketch.pick(normalised, normalised, pooled)(sketch, x)
+        for _ in range(sketch.pick(0, 0, 1, 2)):
             x = pointwise_step(sketch, x)
     if x.axes == first.axes and sketch.chance(0.2) and x is not first:
         x = sketch.emit(f"{x} + {first}", x.axes, "add")

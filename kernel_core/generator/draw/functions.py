@@ -49,10 +49,10 @@ def _glu(sketch: Sketch) -> list[Tensor]:
     """A gate whose halves come from one tensor."""
     b, s, n = sketch.axes("bsn")
     x = sketch.input((b, s, n.times(2)))
-    act = sketch.rng.choice(("torch.sigmoid", "F.silu", "F.gelu", "torch.relu", "torch.tanh"))
-    split = sketch.rng.choice((f"{x}.chunk(2, dim=-1)", f"torch.chunk({x}, 2, dim=-1)"))
+    act = sketch.pick("torch.sigmoid", "F.silu", "F.gelu", "torch.relu", "torch.tanh")
+    split = sketch.pick(f"{x}.chunk(2, dim=-1)", f"torch.chunk({x}, 2, dim=-1)")
     left, right = sketch.parts(
-        split, (b, s, n), sketch.rng.choice((("a", "b"), ("x1", "x2"), ("gate", "value"))), "chunk"
+        split, (b, s, n), sketch.pick(("a", "b"), ("x1", "x2"), ("gate", "value")), "chunk"
     )
     return [sketch.emit(f"{act}({left}) * {right}", (b, s, n), "glu", "mul")]
 
@@ -61,13 +61,10 @@ def _soft_threshold(sketch: Sketch) -> list[Tensor]:
     x = sketch.input(sketch.axes())
     return [
         sketch.emit(
-            f"torch.sign({x}) * torch.relu({x}.abs() - {sketch.rng.choice(('0.1', '0.5', '0.2'))})",
-            x.axes,
-            "sign",
-            "abs",
-            "relu",
+            f"torch.sign({x}) * torch.relu({x}.abs() - {sketch.pick('0.1', '0.5', '0.2')})", x.axes,
+            "sign", "abs", "relu",
         )
-    ]
+    ]  # fmt: skip
 
 
 # --- scans
@@ -75,24 +72,19 @@ def _soft_threshold(sketch: Sketch) -> list[Tensor]:
 
 def _scan(sketch: Sketch) -> list[Tensor]:
     """Exclusive, reverse and masked running sums and products."""
-    x = sketch.input(sketch.axes(sketch.rng.choice(("mn", "mn", "bn"))), "randn")
+    x = sketch.input(sketch.axes(sketch.pick("mn", "mn", "bn")), "randn")
     dim = sketch.setting("dim", "1")
     if sketch.chance(0.25):
         mask = sketch.input(x.axes, "torch.rand({}) > 0.5", "bool", names=("mask", "valid"))
         return [sketch.emit(f"torch.cumsum({x} * {mask}, dim={dim})", x.axes, "mul", "masked_cumulative_sum")]
-    text, name = sketch.rng.choice(
-        (
-            (f"torch.cumsum({x}.flip({dim}), dim={dim}).flip({dim})", "reverse_cumulative_sum"),
-            (
-                f"torch.flip(torch.cumsum(torch.flip({x}, dims=[1]), dim=1), dims=[1])",
-                "reverse_cumulative_sum",
-            ),
-            (f"torch.cumsum({x}, dim={dim}) - {x}", "exclusive_cumulative_sum"),
-            (f"F.pad(torch.cumsum({x}, dim=1), (1, 0))[:, :-1]", "exclusive_cumulative_sum"),
-            (f"torch.cumsum({x}, dim={dim}) / {x}.sum(dim={dim}, keepdim=True).abs()", "cumulative_share"),
-            (f"torch.cumsum({x} * {x}, dim={dim}).sqrt()", "cumulative_norm"),
-            (f"torch.exp(torch.cumsum(-torch.abs({x}), dim={dim}))", "cumulative_decay"),
-        )
+    text, name = sketch.pick(
+        (f"torch.cumsum({x}.flip({dim}), dim={dim}).flip({dim})", "reverse_cumulative_sum"),
+        (f"torch.flip(torch.cumsum(torch.flip({x}, dims=[1]), dim=1), dims=[1])", "reverse_cumulative_sum"),
+        (f"torch.cumsum({x}, dim={dim}) - {x}", "exclusive_cumulative_sum"),
+        (f"F.pad(torch.cumsum({x}, dim=1), (1, 0))[:, :-1]", "exclusive_cumulative_sum"),
+        (f"torch.cumsum({x}, dim={dim}) / {x}.sum(dim={dim}, keepdim=True).abs()", "cumulative_share"),
+        (f"torch.cumsum({x} * {x}, dim={dim}).sqrt()", "cumulative_norm"),
+        (f"torch.exp(torch.cumsum(-torch.abs({x}), dim={dim}))", "cumulative_decay"),
     )
     return [sketch.emit(text, x.axes, name)]
 
@@ -111,7 +103,7 @@ def _shuffled(sketch: Sketch) -> list[Tensor]:
     """Channel shuffle by views."""
     x = sketch.input(sketch.axes("bchw"))
     b, c, h, w = sketch.sizes_of(x)
-    groups = sketch.setting("groups", sketch.rng.choice(("2", "4")))
+    groups = sketch.setting("groups", sketch.pick("2", "4"))
     y = sketch.emit(f"{x}.view({b}, {groups}, {c} // {groups}, {h}, {w})", (*x.axes, ONE), "view")
     y = sketch.emit(f"{y}.transpose(1, 2).contiguous()", (*x.axes, ONE), "transpose")
     return [sketch.emit(f"{y}.view({b}, {c}, {h}, {w})", x.axes, "channel_shuffle")]
@@ -122,7 +114,7 @@ def _flattened(sketch: Sketch) -> list[Tensor]:
     x = sketch.input(sketch.axes("bchw"))
     b, c, h, w = sketch.sizes_of(x)
     y = sketch.emit(
-        sketch.rng.choice((f"{x}.view({b}, {c}, -1)", f"{x}.view({b}, {c}, {h} * {w})")), x.axes[:3], "view"
+        sketch.pick(f"{x}.view({b}, {c}, -1)", f"{x}.view({b}, {c}, {h} * {w})"), x.axes[:3], "view"
     )
     ends = (
         (f"{y}.mean(dim=-1)", x.axes[:2], "mean"),
@@ -141,16 +133,12 @@ def _masked(sketch: Sketch) -> list[Tensor]:
     b, s, n = sketch.axes("bsn")
     x = sketch.input((b, s, n))
     mask = sketch.input((b, s), "torch.rand({}) > 0.3", "bool", names=("mask", "attention_mask", "valid"))
-    wide = sketch.emit(
-        sketch.rng.choice((f"{mask}.unsqueeze(-1)", f"{mask}[:, :, None]")), (b, s, ONE), "unsqueeze"
-    )
+    wide = sketch.emit(sketch.pick(f"{mask}.unsqueeze(-1)", f"{mask}[:, :, None]"), (b, s, ONE), "unsqueeze")
     kept = sketch.emit(f"{x} * {wide}", x.axes, "mul")
-    text, name = sketch.rng.choice(
-        (
-            (f"{kept}.sum(dim=1) / {wide}.sum(dim=1).clamp(min=1)", "masked_mean"),
-            (f"{kept}.sum(dim=1)", "masked_sum"),
-            (f"torch.softmax({x}.masked_fill(~{wide}, -1e9), dim=1)", "masked_softmax"),
-        )
+    text, name = sketch.pick(
+        (f"{kept}.sum(dim=1) / {wide}.sum(dim=1).clamp(min=1)", "masked_mean"),
+        (f"{kept}.sum(dim=1)", "masked_sum"),
+        (f"torch.softmax({x}.masked_fill(~{wide}, -1e9), dim=1)", "masked_softmax"),
     )
     return [sketch.emit(text, (), name)]
 
@@ -173,23 +161,21 @@ def _rotary(sketch: Sketch) -> list[Tensor]:
 def _matrix(sketch: Sketch) -> list[Tensor]:
     """Products with triangular, diagonal, symmetric, transposed and repeated factors."""
     m, n = sketch.axes("mn")
-    kind = sketch.rng.choice(("square", "square", "diagonal", "transposed", "gram", "scaled"))
+    kind = sketch.pick("square", "square", "diagonal", "transposed", "gram", "scaled")
     if kind == "square":
         a, b = sketch.input((m, m), names=("A", "a", "x")), sketch.input((m, m), names=("B", "b", "y"))
-        text, name = sketch.rng.choice(
-            (
-                (f"torch.tril(torch.matmul({a}, {b}))", "tril"),
-                (f"torch.triu({a} @ {b})", "triu"),
-                (f"torch.matmul(torch.tril({a}), torch.tril({b}))", "tril"),
-                (f"torch.matmul({a} + {a}.T, {b})", "transpose"),
-                (f"torch.matmul({a}, {b}) + torch.eye({a}.shape[0], device={a}.device)", "eye"),
-                (f"torch.trace({a} @ {b}).reshape(1)", "trace"),
-            )
+        text, name = sketch.pick(
+            (f"torch.tril(torch.matmul({a}, {b}))", "tril"),
+            (f"torch.triu({a} @ {b})", "triu"),
+            (f"torch.matmul(torch.tril({a}), torch.tril({b}))", "tril"),
+            (f"torch.matmul({a} + {a}.T, {b})", "transpose"),
+            (f"torch.matmul({a}, {b}) + torch.eye({a}.shape[0], device={a}.device)", "eye"),
+            (f"torch.trace({a} @ {b}).reshape(1)", "trace"),
         )
         return [sketch.emit(text, (), "matmul", name)]
     if kind == "diagonal":
         d, a = sketch.input((m,), names=("d", "diag", "a")), sketch.input((m, n))
-        text = sketch.rng.choice((f"torch.diag({d}) @ {a}", f"{d}.unsqueeze(1) * {a}", f"{d}[:, None] * {a}"))
+        text = sketch.pick(f"torch.diag({d}) @ {a}", f"{d}.unsqueeze(1) * {a}", f"{d}[:, None] * {a}")
         return [sketch.emit(text, (m, n), "diagonal_product")]
     if kind == "transposed":
         a, b = (
@@ -198,21 +184,17 @@ def _matrix(sketch: Sketch) -> list[Tensor]:
         )
         return [
             sketch.emit(
-                sketch.rng.choice((f"torch.matmul({a}.T, {b}.T)", f"{a}.t() @ {b}.t()")),
-                (),
-                "transpose",
+                sketch.pick(f"torch.matmul({a}.T, {b}.T)", f"{a}.t() @ {b}.t()"), (), "transpose",
                 "matmul",
             )
-        ]
+        ]  # fmt: skip
     a = sketch.input((m, n), names=("A", "a", "x"))
     if kind == "gram":
-        text = sketch.rng.choice(
-            (f"torch.matmul({a}, {a}.T)", f"{a} @ {a}.t() / {a}.shape[1]", f"{a}.T @ {a}")
-        )
+        text = sketch.pick(f"torch.matmul({a}, {a}.T)", f"{a} @ {a}.t() / {a}.shape[1]", f"{a}.T @ {a}")
         return [sketch.emit(text, (), "transpose", "gram_matrix")]
     b = sketch.input((n, sketch.axis("o")), names=("B", "b", "y"))
     scale = sketch.setting("alpha", sketch.number())
-    text = sketch.rng.choice((f"{a} @ {b} * {scale}", f"{scale} * torch.mm({a}, {b})"))
+    text = sketch.pick(f"{a} @ {b} * {scale}", f"{scale} * torch.mm({a}, {b})")
     return [sketch.emit(text, (), "matmul", "mul")]
 
 
@@ -229,16 +211,13 @@ def _kernel_matrix(sketch: Sketch) -> list[Tensor]:
     m, k, o = sketch.axes("mko")
     a, b = sketch.input((m, k)), sketch.input((o, k))
     apart = sketch.emit(
-        f"({a} ** 2).sum(-1, keepdim=True) - 2 * {a} @ {b}.t() + ({b} ** 2).sum(-1)",
-        (m, o),
-        "pow",
-        "sum",
+        f"({a} ** 2).sum(-1, keepdim=True) - 2 * {a} @ {b}.t() + ({b} ** 2).sum(-1)", (m, o), "pow", "sum",
         "matmul",
-    )
+    )  # fmt: skip
     return [
         sketch.emit(
-            sketch.rng.choice(
-                (f"torch.exp(-{apart} * 0.01)", f"1.0 / (1.0 + {apart})", f"{apart}.clamp(min=0).sqrt()")
+            sketch.pick(
+                f"torch.exp(-{apart} * 0.01)", f"1.0 / (1.0 + {apart})", f"{apart}.clamp(min=0).sqrt()"
             ),
             (m, o),
             "exp",

@@ -17,41 +17,37 @@ def loss_function(sketch: Sketch) -> list[Tensor]:
 
 
 def _pair(sketch: Sketch, fill: str = "randn", shape: str = "") -> tuple[Tensor, Tensor]:
-    axes = sketch.axes(shape or sketch.rng.choice(("mn", "mn", "bsn", "bchw", "z")))
+    axes = sketch.axes(shape or sketch.pick("mn", "mn", "bsn", "bchw", "z"))
     x = sketch.input(axes, dtype="float32", names=_PREDICTIONS)
     return x, sketch.input(axes, FILLS.get(fill, fill), "float32", names=_TARGETS)
 
 
 def _reduced(sketch: Sketch, x: Tensor) -> Tensor:
     return sketch.emit(
-        sketch.rng.choice((f"{x}.mean()", f"torch.mean({x})", f"{x}.sum()", f"{x}.mean(dim=-1)")), (), "mean"
+        sketch.pick(f"{x}.mean()", f"torch.mean({x})", f"{x}.sum()", f"{x}.mean(dim=-1)"), (), "mean"
     )
 
 
 def _plain_loss(sketch: Sketch) -> list[Tensor]:
     """Hinge, squared, absolute, Poisson and exponential losses in one expression."""
-    x, t = _pair(sketch, sketch.rng.choice(("sign", "rand", "randn")))
-    text, name = sketch.rng.choice(
-        (
-            (f"torch.clamp(1 - {x} * {t}, min=0)", "hinge_loss"),
-            (f"torch.relu(1.0 - {x} * {t}) ** 2", "squared_hinge_loss"),
-            (f"({x} - {t}) ** 2", "squared_error"),
-            (f"torch.abs({x} - {t})", "absolute_error"),
-            (f"torch.exp({x}) - {t} * {x}", "poisson_loss"),
-            (f"torch.log(1 + torch.exp(-{x} * {t}))", "logistic_loss"),
-            (f"torch.maximum({t} - {x}, 0.5 * ({x} - {t}))", "quantile_loss"),
-            (f"torch.abs({x} - {t}) / (torch.abs({t}) + 1e-3)", "relative_error"),
-        )
+    x, t = _pair(sketch, sketch.pick("sign", "rand", "randn"))
+    text, name = sketch.pick(
+        (f"torch.clamp(1 - {x} * {t}, min=0)", "hinge_loss"),
+        (f"torch.relu(1.0 - {x} * {t}) ** 2", "squared_hinge_loss"),
+        (f"({x} - {t}) ** 2", "squared_error"),
+        (f"torch.abs({x} - {t})", "absolute_error"),
+        (f"torch.exp({x}) - {t} * {x}", "poisson_loss"),
+        (f"torch.log(1 + torch.exp(-{x} * {t}))", "logistic_loss"),
+        (f"torch.maximum({t} - {x}, 0.5 * ({x} - {t}))", "quantile_loss"),
+        (f"torch.abs({x} - {t}) / (torch.abs({t}) + 1e-3)", "relative_error"),
     )
     return [_reduced(sketch, sketch.emit(text, x.axes, name))]
 
 
 def _huber(sketch: Sketch) -> list[Tensor]:
     x, t = _pair(sketch)
-    delta = sketch.setting("delta", sketch.rng.choice(("1.0", "0.5", "2.0")))
-    error = sketch.emit(
-        sketch.rng.choice((f"torch.abs({x} - {t})", f"({x} - {t}).abs()")), x.axes, "sub", "abs"
-    )
+    delta = sketch.setting("delta", sketch.pick("1.0", "0.5", "2.0"))
+    error = sketch.emit(sketch.pick(f"torch.abs({x} - {t})", f"({x} - {t}).abs()"), x.axes, "sub", "abs")
     small = sketch.emit(f"0.5 * {error} ** 2", x.axes, "square")
     large = sketch.emit(f"{delta} * ({error} - 0.5 * {delta})", x.axes, "mul")
     loss = sketch.emit(f"torch.where({error} <= {delta}, {small}, {large})", x.axes, "where")
@@ -73,27 +69,25 @@ def _cross_entropy(sketch: Sketch) -> list[Tensor]:
     x = sketch.input((m, v), names=("logits", "predictions", "x"))
     t = sketch.input((m,), f"torch.randint(0, {v.text}, {{tuple}})", "int64", names=_TARGETS)
     logs = sketch.emit(
-        sketch.rng.choice((f"F.log_softmax({x}, dim=1)", f"{x} - torch.logsumexp({x}, dim=1, keepdim=True)")),
+        sketch.pick(f"F.log_softmax({x}, dim=1)", f"{x} - torch.logsumexp({x}, dim=1, keepdim=True)"),
         (m, v), "log_softmax",
     )  # fmt: skip
     picked = sketch.emit(f"{logs}.gather(1, {t}.unsqueeze(1)).squeeze(1)", (m,), "gather")
-    return [
-        sketch.emit(sketch.rng.choice((f"-{picked}.mean()", f"-{picked}", f"(-{picked}).sum()")), (), "neg")
-    ]
+    return [sketch.emit(sketch.pick(f"-{picked}.mean()", f"-{picked}", f"(-{picked}).sum()"), (), "neg")]
 
 
 def _divergence(sketch: Sketch) -> list[Tensor]:
     x, t = _pair(sketch, shape="mn")
     q = sketch.emit(f"torch.softmax({t}, dim=-1)", x.axes, "softmax")
     logs = sketch.emit(f"torch.log_softmax({x}, dim=-1)", x.axes, "log_softmax")
-    end = sketch.rng.choice((".sum(dim=-1)", ".sum(dim=-1).mean()", ".sum()"))
+    end = sketch.pick(".sum(dim=-1)", ".sum(dim=-1).mean()", ".sum()")
     return [sketch.emit(f"({q} * (torch.log({q}) - {logs})){end}", (), "kl_div")]
 
 
 def _triplet(sketch: Sketch) -> list[Tensor]:
     axes = sketch.axes("mn")
     a, p, n = (sketch.input(axes, names=(name,)) for name in ("anchor", "positive", "negative"))
-    margin = sketch.setting("margin", sketch.rng.choice(("1.0", "0.5", "0.2")))
+    margin = sketch.setting("margin", sketch.pick("1.0", "0.5", "0.2"))
     near = sketch.emit(f"(({a} - {p}) ** 2).sum(dim=1)", axes[:1], "squared_distance")
     far = sketch.emit(f"(({a} - {n}) ** 2).sum(dim=1)", axes[:1], "squared_distance")
     loss = sketch.emit(f"torch.relu({near} - {far} + {margin})", axes[:1], "triplet_loss")
@@ -103,12 +97,12 @@ def _triplet(sketch: Sketch) -> list[Tensor]:
 def _cosine(sketch: Sketch) -> list[Tensor]:
     x, t = _pair(sketch, shape="mn")
     dot = sketch.emit(f"({x} * {t}).sum(dim=-1)", x.axes[:1], "dot_product")
-    text = sketch.rng.choice(
-        (f"{x}.norm(dim=-1) * {t}.norm(dim=-1)", f"torch.norm({x}, dim=-1) * torch.norm({t}, dim=-1)")
+    text = sketch.pick(
+        f"{x}.norm(dim=-1) * {t}.norm(dim=-1)", f"torch.norm({x}, dim=-1) * torch.norm({t}, dim=-1)"
     )
     lengths = sketch.emit(text, x.axes[:1], "norm", "mul")
     value = sketch.emit(f"{dot} / ({lengths} + {sketch.setting('eps', '1e-8')})", x.axes[:1], "div")
-    end = sketch.rng.choice((f"1 - {value}", f"{value}", f"(1 - {value}).mean()"))
+    end = sketch.pick(f"1 - {value}", f"{value}", f"(1 - {value}).mean()")
     return [sketch.emit(end, (), "cosine_similarity")]
 
 
@@ -119,9 +113,7 @@ def _focal(sketch: Sketch) -> list[Tensor]:
     )
     p = sketch.emit(f"torch.sigmoid({x})", x.axes, "sigmoid")
     near = sketch.emit(f"{p} * {t} + (1 - {p}) * (1 - {t})", x.axes, "mul", "add")
-    y = sketch.emit(
-        f"{loss} * (1 - {near}) ** {sketch.rng.choice(('2', '2.0', '1.5'))}", x.axes, "pow", "mul"
-    )
+    y = sketch.emit(f"{loss} * (1 - {near}) ** {sketch.pick('2', '2.0', '1.5')}", x.axes, "pow", "mul")
     return [_reduced(sketch, sketch.emit(f"0.25 * {y}", x.axes, "mul") if sketch.chance(0.5) else y)]
 
 
@@ -136,13 +128,11 @@ def _dice(sketch: Sketch) -> list[Tensor]:
 def _charbonnier(sketch: Sketch) -> list[Tensor]:
     x, t = _pair(sketch)
     apart = sketch.emit(f"{x} - {t}", x.axes, "sub")
-    text = sketch.rng.choice(
-        (
-            f"torch.sqrt({apart} ** 2 + 1e-6)",
-            f"torch.log(torch.cosh({apart}))",
-            f"torch.log1p({apart}.abs())",
-            f"torch.where({apart}.abs() < 1.0, 0.5 * {apart} ** 2, {apart}.abs() - 0.5)",
-        )
+    text = sketch.pick(
+        f"torch.sqrt({apart} ** 2 + 1e-6)",
+        f"torch.log(torch.cosh({apart}))",
+        f"torch.log1p({apart}.abs())",
+        f"torch.where({apart}.abs() < 1.0, 0.5 * {apart} ** 2, {apart}.abs() - 0.5)",
     )
     return [_reduced(sketch, sketch.emit(text, x.axes, "loss"))]
 
@@ -152,27 +142,23 @@ def _contrastive(sketch: Sketch) -> list[Tensor]:
     a, b = sketch.input((m, k)), sketch.input((m, k))
     left, right = (sketch.emit(f"F.normalize({x}, dim=-1)", x.axes, "normalize") for x in (a, b))
     scores = sketch.emit(
-        f"{left} @ {right}.t() / {sketch.rng.choice(('0.07', '0.1', '0.5'))}", (m, m), "matmul", "div"
+        f"{left} @ {right}.t() / {sketch.pick('0.07', '0.1', '0.5')}", (m, m), "matmul", "div"
     )
     return [
         sketch.emit(
-            sketch.rng.choice(
-                (
-                    f"F.log_softmax({scores}, dim=-1)",
-                    f"torch.logsumexp({scores}, dim=1)",
+            sketch.pick(
+                    f"F.log_softmax({scores}, dim=-1)", f"torch.logsumexp({scores}, dim=1)",
                     f"F.softmax({scores}, dim=1)",
-                )
-            ),
-            (),
-            "softmax",
+                ),
+            (), "softmax",
         )
-    ]
+    ]  # fmt: skip
 
 
 def _entropy(sketch: Sketch) -> list[Tensor]:
-    x = sketch.input(sketch.axes(sketch.rng.choice(("mn", "bsn"))))
+    x = sketch.input(sketch.axes(sketch.pick("mn", "bsn")))
     logs = sketch.emit(
-        f"F.log_softmax({x}{sketch.rng.choice((' / 2.0', '', ' * 0.5'))}, dim=-1)", x.axes, "log_softmax"
+        f"F.log_softmax({x}{sketch.pick(' / 2.0', '', ' * 0.5')}, dim=-1)", x.axes, "log_softmax"
     )
     return [sketch.emit(f"-(torch.exp({logs}) * {logs}).sum(dim=-1)", x.axes[:-1], "exp", "mul", "sum")]
 

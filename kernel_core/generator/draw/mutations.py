@@ -37,27 +37,27 @@ def _replaced(pattern: str, other: str | Callable[[re.Match[str]], str]) -> Edit
 
 MUTATIONS: dict[str, Edit] = {
     "missing_mask_in_reduction": _replaced(
-        r"tl\.where\((?:mask|cols\[None, :\] < n_cols), (\w+), (?:0\.0|float\([^)]*\))\)$", r"\1"
+        r"tl\.where\((?:mask|cols\[None, :\] < n_cols), ([^,()]+), (?:0\.0|float\([^)]*\))\)", r"\1"
     ),
-    "sum_for_mean": _replaced(r"^( +(?:quotient|mean|var)\w*) = (\w+) / n_(?:rows|cols)$", r"\1 = \2"),
+    "sum_for_mean": _replaced(r"^( +(?:out|mean|var)\w* = .*) / n_(?:rows|cols)$", r"\1"),
     "wrong_initial_maximum": _replaced(r'float\("-inf"\)', "0.0"),
-    "missing_eps": _replaced(r"^( +\w+) = (\w+) \+ eps\w*$", r"\1 = \2"),
+    "missing_eps": _replaced(r" \+ eps\w*\)", ")"),
     "maximum_for_sum": _replaced(r"= tl\.sum\(", "= tl.max("),
     "sum_for_maximum": _replaced(r"= tl\.max\(", "= tl.sum("),
-    "lost_accumulation": _replaced(r"^( +)(\w+) \+= (\w+)$", r"\1\2 = \3"),
+    "lost_accumulation": _replaced(r"^( +)(\w+) \+= (.+)$", r"\1\2 = \3"),
     "lost_product": _replaced(r"acc = tl\.dot\((\w+), (\w+), acc, ", r"acc = tl.dot(\1, \2, "),
     "lost_padding": _replaced(r"^( +i\w = .*) - P\w$", r"\1"),
     "wrong_stride": _replaced(r"(\[:, None\]\)?) \* ([A-Z]\w*|n_cols) \+ ", r"\1 * (\2 + 1) + "),
     "short_grid": _replaced(r"\(triton\.cdiv\((\w+), 1024\),\)", r"(\1 // 1024,)"),
-    "other_sign": _replaced(r"^( +\w+ = \w+) - (\w+)$", r"\1 + \2"),
-    "lost_scale": _replaced(r"^( +\w+ = \w+) \* (?:\w+|[\d.]+)$", r"\1"),
-    "lost_shift": _replaced(r"^( +\w+ = \w+) \+ (?:\w+|[\d.]+)$", r"\1"),
+    "other_sign": _replaced(r"^( +(?!\w*offsets|i\w )\w+ = .*[\w)]) - (?=\w)", r"\1 + "),
+    "lost_scale": _replaced(r" \* (?:\d+\.\d+|weight)(?![\w.])", ""),
+    "lost_shift": _replaced(r" \+ (?:\d+\.\d+|bias)(?![\w.])", ""),
     "swapped_extreme": _replaced(r"tl\.maximum\(", "tl.minimum("),
     "other_extreme": _replaced(r"tl\.minimum\(", "tl.maximum("),
     "off_by_one": _replaced(r"^( +\w+ = )(tl\.load\(\w+ \+ )", r"\1\g<2>1 + "),
-    "lost_root": _replaced(r"tl\.sqrt\((\w+)\)", r"\1"),
-    "lost_inverse": _replaced(r"tl\.rsqrt\((\w+)\)", r"tl.sqrt(\1)"),
-    "wrong_sign_of_exponent": _replaced(r"tl\.exp\((\w+)\)", r"tl.exp(-\1)"),
-    "wrong_comparison": _replaced(r"^( +\w+ = \w+) > ", r"\1 < "),
+    "lost_root": _replaced(r"tl\.sqrt\(", "("),
+    "lost_inverse": _replaced(r"tl\.rsqrt\(", "tl.sqrt("),
+    "wrong_sign_of_exponent": _replaced(r"tl\.exp\(([^()]+)\)", r"tl.exp(-(\1))"),
+    "wrong_comparison": _replaced(r"tl\.where\(([^(),]+) > ", r"tl.where(\1 < "),
 }
 """By name."""

@@ -16,7 +16,7 @@ from kernel_core.generator.draw.steps import COMMON, activated
 
 def perceptron(sketch: Sketch) -> list[Tensor]:
     """Draw two to four linear layers with activations between, at times with norms and a residual."""
-    x = start = sketch.input(sketch.axes(sketch.rng.choice(("mk", "bsk"))))
+    x = start = sketch.input(sketch.axes(sketch.pick("mk", "bsk")))
     act, has_norm = sketch.rng.choice(COMMON), sketch.chance(0.3)
     for at in range(sketch.rng.randint(2, 4)):
         if at:
@@ -33,30 +33,28 @@ def perceptron(sketch: Sketch) -> list[Tensor]:
 def feed_forward(sketch: Sketch) -> list[Tensor]:
     """Draw the feed-forward block of a transformer, plain or gated."""
     x = sketch.input(sketch.axes("bsn"))
-    width, inner = x.axes[-1], x.axes[-1].times(sketch.rng.choice((2, 4)))
+    width, inner = x.axes[-1], x.axes[-1].times(sketch.pick(2, 4))
     h = _normed(sketch, x)
     if sketch.chance(0.5):
         gate = activated(
-            sketch,
-            linear(sketch, h, inner, bias=False),
-            sketch.rng.choice(("silu", "gelu", "sigmoid", "relu")),
+            sketch, linear(sketch, h, inner, bias=False), sketch.pick("silu", "gelu", "sigmoid", "relu")
         )
         up = linear(sketch, h, inner, bias=False)
         h = sketch.emit(f"{gate} * {up}", up.axes, "mul")
     else:
-        h = activated(sketch, linear(sketch, h, inner), sketch.rng.choice(("gelu", "relu", "silu", "mish")))
+        h = activated(sketch, linear(sketch, h, inner), sketch.pick("gelu", "relu", "silu", "mish"))
     y = linear(sketch, h, width)
     return [sketch.emit(f"{x} + {y}", x.axes, "add")]
 
 
 def _normed(sketch: Sketch, x: Tensor) -> Tensor:
-    return norm_of_last(sketch, x, sketch.rng.choice(("LayerNorm", "RMSNorm")), ("norm", "ln", "pre_norm"))
+    return norm_of_last(sketch, x, sketch.pick("LayerNorm", "RMSNorm"), ("norm", "ln", "pre_norm"))
 
 
 def residual_block(sketch: Sketch) -> list[Tensor]:
     """Draw convolution, norm and activation twice around a shortcut."""
     x = sketch.input(sketch.axes("bchw"))
-    act = sketch.rng.choice(("relu", "silu", "gelu", "leaky_relu"))
+    act = sketch.pick("relu", "silu", "gelu", "leaky_relu")
     h = normalised(sketch, _kept(sketch, x, x.axes[1]))
     h = activated(sketch, h, act)
     if sketch.chance(0.6):
@@ -68,7 +66,7 @@ def residual_block(sketch: Sketch) -> list[Tensor]:
 def _kept(sketch: Sketch, x: Tensor, out: Axis) -> Tensor:
     layer = sketch.layer(
         ("conv1", "conv2", "conv"),
-        f"nn.Conv2d({x.axes[1].text}, {out.text}, 3, padding=1{sketch.rng.choice(('', ', bias=False'))})",
+        f"nn.Conv2d({x.axes[1].text}, {out.text}, 3, padding=1{sketch.pick('', ', bias=False')})",
     )
     return sketch.emit(f"{layer}({x})", (x.axes[0], out, *x.axes[2:]), "conv2d")
 
@@ -78,10 +76,10 @@ def squeeze_excite(sketch: Sketch) -> list[Tensor]:
     x = sketch.input(sketch.axes("bchw"))
     c = x.axes[1]
     pooled = sketch.emit(
-        sketch.rng.choice((f"{x}.mean(dim=(2, 3))", f"torch.mean({x}, dim=[2, 3])")), x.axes[:2], "mean"
+        sketch.pick(f"{x}.mean(dim=(2, 3))", f"torch.mean({x}, dim=[2, 3])"), x.axes[:2], "mean"
     )
-    h = activated(sketch, linear(sketch, pooled, c.over(2)), sketch.rng.choice(("relu", "silu")))
-    gate = activated(sketch, linear(sketch, h, c), sketch.rng.choice(("sigmoid", "hardsigmoid")))
+    h = activated(sketch, linear(sketch, pooled, c.over(2)), sketch.pick("relu", "silu"))
+    gate = activated(sketch, linear(sketch, h, c), sketch.pick("sigmoid", "hardsigmoid"))
     wide = sketch.emit(
         f"{gate}[:, :, None, None]" if sketch.chance(0.5) else f"{gate}.unsqueeze(-1).unsqueeze(-1)",
         (*x.axes[:2], ONE, ONE),
@@ -96,35 +94,29 @@ def attention(sketch: Sketch) -> list[Tensor]:
     lead = (b, e) if sketch.chance(0.6) else (b,)
     q, k, v = (sketch.input((*lead, s, f)) for _ in range(3))
     scores = sketch.emit(
-        sketch.rng.choice((f"torch.matmul({q}, {k}.transpose(-2, -1))", f"{q} @ {k}.transpose(-1, -2)")),
-        (*lead, s, s),
-        "transpose",
-        "matmul",
-    )
+        sketch.pick(f"torch.matmul({q}, {k}.transpose(-2, -1))", f"{q} @ {k}.transpose(-1, -2)"),
+        (*lead, s, s), "transpose", "matmul",
+    )  # fmt: skip
     scores = sketch.emit(
-        sketch.rng.choice(
-            (f"{scores} / math.sqrt({q}.size(-1))", f"{scores} * {q}.shape[-1] ** -0.5", f"{scores} * 0.125")
+        sketch.pick(
+            f"{scores} / math.sqrt({q}.size(-1))", f"{scores} * {q}.shape[-1] ** -0.5", f"{scores} * 0.125"
         ),
         scores.axes,
         "mul",
     )
-    kind = sketch.rng.choice(("plain", "mask", "bias", "plain"))
+    kind = sketch.pick("plain", "mask", "bias", "plain")
     if kind == "mask":
         mask = sketch.input((s, s), "torch.ones({}).tril() > 0", "bool")
-        fill = sketch.rng.choice(("-1e9", "float('-inf')"))
+        fill = sketch.pick("-1e9", "float('-inf')")
         scores = sketch.emit(f"{scores}.masked_fill(~{mask}, {fill})", scores.axes, "masked_fill")
     elif kind == "bias":
         scores = sketch.emit(f"{scores} + {sketch.input((s, s))}", scores.axes, "add")
     weights = sketch.emit(
-        sketch.rng.choice((f"torch.softmax({scores}, dim=-1)", f"F.softmax({scores}, dim=-1)")),
+        sketch.pick(f"torch.softmax({scores}, dim=-1)", f"F.softmax({scores}, dim=-1)"),
         scores.axes,
         "softmax",
     )
-    return [
-        sketch.emit(
-            sketch.rng.choice((f"torch.matmul({weights}, {v})", f"{weights} @ {v}")), q.axes, "matmul"
-        )
-    ]
+    return [sketch.emit(sketch.pick(f"torch.matmul({weights}, {v})", f"{weights} @ {v}"), q.axes, "matmul")]
 
 
 def attention_block(sketch: Sketch) -> list[Tensor]:
@@ -133,12 +125,9 @@ def attention_block(sketch: Sketch) -> list[Tensor]:
     width = x.axes[-1]
     q, k, v = (linear(sketch, x, width, bias=sketch.chance(0.5)) for _ in range(3))
     scores = sketch.emit(
-        f"{q} @ {k}.transpose(-2, -1) * {sketch.rng.choice(('0.125', '0.0625', '0.1'))}",
-        (*x.axes[:2], x.axes[1]),
-        "transpose",
-        "matmul",
-        "mul",
-    )
+        f"{q} @ {k}.transpose(-2, -1) * {sketch.pick('0.125', '0.0625', '0.1')}",
+        (*x.axes[:2], x.axes[1]), "transpose", "matmul", "mul",
+    )  # fmt: skip
     weights = sketch.emit(f"{scores}.softmax(dim=-1)", scores.axes, "softmax")
     h = linear(sketch, sketch.emit(f"{weights} @ {v}", x.axes, "matmul"), width)
     return [sketch.emit(f"{x} + {h}", x.axes, "add") if sketch.chance(0.6) else h]
@@ -148,19 +137,15 @@ def convolutional_network(sketch: Sketch) -> list[Tensor]:
     """Draw one to three convolutions with pooling, and a linear layer."""
     x = sketch.input(sketch.axes("bchw"))
     for at in range(sketch.rng.randint(1, 3)):
-        x = activated(
-            sketch, convolution(sketch, x, keep=True), sketch.rng.choice(("relu", "relu", "gelu", "silu"))
-        )
+        x = activated(sketch, convolution(sketch, x, keep=True), sketch.pick("relu", "relu", "gelu", "silu"))
         if at == 0 and sketch.chance(0.6):
             x = sketch.emit(
-                f"F.{sketch.rng.choice(('max', 'avg'))}_pool2d({x}, 2)",
+                f"F.{sketch.pick('max', 'avg')}_pool2d({x}, 2)",
                 (*x.axes[:2], *(axis.over(2) for axis in x.axes[2:])),
                 "pool2d",
             )
     x = sketch.emit(
-        sketch.rng.choice((f"{x}.mean(dim=(2, 3))", f"F.adaptive_avg_pool2d({x}, 1).flatten(1)")),
-        x.axes[:2],
-        "mean",
+        sketch.pick(f"{x}.mean(dim=(2, 3))", f"F.adaptive_avg_pool2d({x}, 1).flatten(1)"), x.axes[:2], "mean"
     )
     return [linear(sketch, x, sketch.axis("o"))]
 
@@ -169,7 +154,7 @@ def mixer(sketch: Sketch) -> list[Tensor]:
     """Draw a linear layer along positions, transposed in and out."""
     x = sketch.input(sketch.axes("bsn"))
     h = sketch.emit(f"{_normed(sketch, x)}.transpose(1, 2)", (x.axes[0], x.axes[2], x.axes[1]), "transpose")
-    h = activated(sketch, linear(sketch, h, x.axes[1]), sketch.rng.choice(("gelu", "silu")))
+    h = activated(sketch, linear(sketch, h, x.axes[1]), sketch.pick("gelu", "silu"))
     return [sketch.emit(f"{x} + {h}.transpose(1, 2)", x.axes, "transpose", "add")]
 
 
@@ -183,12 +168,10 @@ def multi_head_attention(sketch: Sketch) -> list[Tensor]:
     q, k, v = (_heads(sketch, x, heads, batch, length) for _ in range(3))
     scores = sketch.emit(f"{q} @ {k}.transpose(-2, -1) * 0.125", (b, e, s, s), "transpose", "matmul", "mul")
     weights = sketch.emit(
-        sketch.rng.choice((f"{scores}.softmax(dim=-1)", f"F.softmax({scores}, dim=-1)")),
-        scores.axes,
-        "softmax",
+        sketch.pick(f"{scores}.softmax(dim=-1)", f"F.softmax({scores}, dim=-1)"), scores.axes, "softmax"
     )
     h = sketch.emit(f"{weights} @ {v}", q.axes, "matmul")
-    merged = sketch.rng.choice((".transpose(1, 2).reshape", ".transpose(1, 2).contiguous().view"))
+    merged = sketch.pick(".transpose(1, 2).reshape", ".transpose(1, 2).contiguous().view")
     return [sketch.emit(f"{h}{merged}({batch}, {length}, -1)", x.axes, "transpose", "reshape")]
 
 

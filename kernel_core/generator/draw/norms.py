@@ -15,8 +15,8 @@ def norm_function(sketch: Sketch) -> list[Tensor]:
 
 def _scaled_by_norm(sketch: Sketch) -> list[Tensor]:
     """L1, L2, Frobenius and maximum norms."""
-    x = sketch.input(sketch.axes(sketch.rng.choice(("mn", "mn", "bn", "bsn", "bchw"))))
-    dim = sketch.setting("dim", sketch.rng.choice(("1", "1", "-1")))
+    x = sketch.input(sketch.axes(sketch.pick("mn", "mn", "bn", "bsn", "bchw")))
+    dim = sketch.setting("dim", sketch.pick("1", "1", "-1"))
     low, high = f"{x}.amin(dim={dim}, keepdim=True)", f"{x}.amax(dim={dim}, keepdim=True)"
     texts = (
         (f"{x} / torch.sum(torch.abs({x}), dim={dim}, keepdim=True)", "l1_norm"),
@@ -36,22 +36,18 @@ def _scaled_by_norm(sketch: Sketch) -> list[Tensor]:
 
 def _moments(sketch: Sketch, x: Tensor, dims: str) -> Tensor:
     """A value shifted and scaled to mean 0 and variance 1 along dimensions."""
-    eps = sketch.setting("eps", sketch.rng.choice(("1e-5", "1e-6", "1e-3")))
+    eps = sketch.setting("eps", sketch.pick("1e-5", "1e-6", "1e-3"))
     mean = sketch.emit(f"{x}.mean(dim={dims}, keepdim=True)", x.axes, "mean")
     variance = sketch.emit(
-        sketch.rng.choice(
-            (
+        sketch.pick(
                 f"{x}.var(dim={dims}, keepdim=True, unbiased=False)",
                 f"(({x} - {mean}) ** 2).mean(dim={dims}, keepdim=True)",
-            )
-        ),
+            ),
         x.axes, "var",
     )  # fmt: skip
-    text = sketch.rng.choice(
-        (
-            f"({x} - {mean}) / torch.sqrt({variance} + {eps})",
-            f"({x} - {mean}) * torch.rsqrt({variance} + {eps})",
-        )
+    text = sketch.pick(
+        f"({x} - {mean}) / torch.sqrt({variance} + {eps})",
+        f"({x} - {mean}) * torch.rsqrt({variance} + {eps})",
     )
     return sketch.emit(text, x.axes, "sub", "div")
 
@@ -63,7 +59,7 @@ def _channel_norm(sketch: Sketch) -> list[Tensor]:
     if sketch.chance(0.3):
         rms = sketch.emit(f"torch.sqrt(torch.mean({x} ** 2, dim=1, keepdim=True) + 1e-5)", x.axes, "rms_norm")
         return [sketch.emit(f"{x} / {rms}", x.axes, "div")]
-    y = _moments(sketch, x, sketch.rng.choice(("(0, 2, 3)", "(2, 3)", "(1, 2, 3)", "[2, 3]", "1")))
+    y = _moments(sketch, x, sketch.pick("(0, 2, 3)", "(2, 3)", "(1, 2, 3)", "[2, 3]", "1"))
     if sketch.chance(0.5):
         weight, bias = sketch.parameter(channel, "ones"), sketch.parameter(channel, "zeros")
         y = sketch.emit(f"{y} * {weight} + {bias}", x.axes, "mul", "add")
@@ -71,7 +67,7 @@ def _channel_norm(sketch: Sketch) -> list[Tensor]:
 
 
 def _layer_norm(sketch: Sketch) -> list[Tensor]:
-    x = sketch.input(sketch.axes(sketch.rng.choice(("mn", "bsn"))))
+    x = sketch.input(sketch.axes(sketch.pick("mn", "bsn")))
     y = _moments(sketch, x, "-1")
     if sketch.chance(0.6):
         y = sketch.emit(
@@ -83,50 +79,35 @@ def _layer_norm(sketch: Sketch) -> list[Tensor]:
 def _group_norm(sketch: Sketch) -> list[Tensor]:
     x = sketch.input(sketch.axes("bchw"))
     b, c, h, w = sketch.sizes_of(x)
-    groups = sketch.setting("num_groups", sketch.rng.choice(("2", "4")))
+    groups = sketch.setting("num_groups", sketch.pick("2", "4"))
     split = sketch.emit(
-        sketch.rng.choice(
-            (f"{x}.view({b}, {groups}, -1)", f"{x}.reshape({b}, {groups}, {c} // {groups} * {h} * {w})")
+        sketch.pick(
+            f"{x}.view({b}, {groups}, -1)", f"{x}.reshape({b}, {groups}, {c} // {groups} * {h} * {w})"
         ),
         (x.axes[0], ONE, ONE), "reshape",
     )  # fmt: skip
     y = _moments(sketch, split, "-1")
-    return [
-        sketch.emit(
-            sketch.rng.choice((f"{y}.view({b}, {c}, {h}, {w})", f"{y}.view_as({x})")), x.axes, "reshape"
-        )
-    ]
+    return [sketch.emit(sketch.pick(f"{y}.view({b}, {c}, {h}, {w})", f"{y}.view_as({x})"), x.axes, "reshape")]
 
 
 def _rms(sketch: Sketch) -> list[Tensor]:
     x = sketch.input(sketch.axes("bsn"))
     gain = sketch.parameter((x.axes[-1],), "ones")
     variance = sketch.emit(
-        sketch.rng.choice((f"{x}.pow(2).mean(-1, keepdim=True)", f"({x} * {x}).mean(dim=-1, keepdim=True)")),
-        (*x.axes[:-1], ONE),
-        "pow",
-        "mean",
-    )
-    eps = sketch.setting("eps", sketch.rng.choice(("1e-6", "1e-5")))
-    return [
-        sketch.emit(
-            f"{x} * torch.rsqrt({variance} + {eps}) * {gain}",
-            x.axes,
-            "rsqrt",
-            "mul",
-        )
-    ]
+        sketch.pick(f"{x}.pow(2).mean(-1, keepdim=True)", f"({x} * {x}).mean(dim=-1, keepdim=True)"),
+        (*x.axes[:-1], ONE), "pow", "mean",
+    )  # fmt: skip
+    eps = sketch.setting("eps", sketch.pick("1e-6", "1e-5"))
+    return [sketch.emit(f"{x} * torch.rsqrt({variance} + {eps}) * {gain}", x.axes, "rsqrt", "mul")]
 
 
 def _standardised(sketch: Sketch) -> list[Tensor]:
-    x = sketch.input(sketch.axes(sketch.rng.choice(("mn", "bsn"))))
+    x = sketch.input(sketch.axes(sketch.pick("mn", "bsn")))
     center = sketch.emit(f"{x} - {x}.mean(dim=-1, keepdim=True)", x.axes, "mean", "sub")
-    spread = sketch.rng.choice(
-        (
-            f"{x}.std(dim=-1, keepdim=True)",
-            f"{x}.std(dim=-1, unbiased=False, keepdim=True)",
-            f"{x}.abs().amax(dim=-1, keepdim=True)",
-        )
+    spread = sketch.pick(
+        f"{x}.std(dim=-1, keepdim=True)",
+        f"{x}.std(dim=-1, unbiased=False, keepdim=True)",
+        f"{x}.abs().amax(dim=-1, keepdim=True)",
     )
     return [sketch.emit(f"{center} / ({spread} + 1e-5)", x.axes, "std", "div")]
 

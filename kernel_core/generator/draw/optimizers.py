@@ -49,7 +49,7 @@ class _Step:
 
 def optimizer(sketch: Sketch) -> list[Tensor]:
     """Draw one step of an optimiser."""
-    axes = sketch.axes(sketch.rng.choice(("z", "z", "mn", "ko", "bchw")))
+    axes = sketch.axes(sketch.pick("z", "z", "mn", "ko", "bchw"))
     sketch.habits = replace(sketch.habits, dtype="float32")
     p, g = sketch.input(axes, names=_PARAMETER), sketch.input(axes, names=_GRADIENT)
     choose = sketch.rng.choice
@@ -87,16 +87,16 @@ def _adam(step: _Step) -> list[Tensor]:
     sketch, p, g = step.sketch, step.p, step.g
     m, v = step.first(), step.second()
     m = step.averaged(m, f"{g}", step.b1)
-    square = sketch.rng.choice((f"{g} * {g}", f"{g} ** 2", f"{g}.square()", f"{g}.pow(2)"))
+    square = sketch.pick(f"{g} * {g}", f"{g} ** 2", f"{g}.square()", f"{g}.pow(2)")
     v = step.emit(f"{step.b2} * {v} + (1 - {step.b2}) * {square}", "second_moment")
     first, second = m, v
     if sketch.chance(0.5):
-        time = sketch.setting("step", sketch.rng.choice(("1", "10", "100")))
+        time = sketch.setting("step", sketch.pick("1", "10", "100"))
         first = step.emit(f"{m} / (1 - {step.b1} ** {time})", "bias_correction")
         second = step.emit(f"{v} / (1 - {step.b2} ** {time})", "bias_correction")
     if sketch.chance(0.4):
         p = step.emit(f"{p} * (1 - {step.rate} * 0.01)", "decoupled_weight_decay")
-    root = sketch.rng.choice((f"torch.sqrt({second})", f"{second}.sqrt()"))
+    root = sketch.pick(f"torch.sqrt({second})", f"{second}.sqrt()")
     return [step.emit(f"{p} - {step.rate} * {first} / ({root} + {step.eps})", "adam_update"), m, v]
 
 

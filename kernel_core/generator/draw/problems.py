@@ -21,11 +21,7 @@ from torch.utils._pytree import tree_flatten
 from kernel_core.errors import ConfigError
 from kernel_core.generator.answer import Answer, answer
 from kernel_core.generator.draw.chains import CHAINS
-from kernel_core.generator.draw.choice import (
-    operator_families,
-    single,
-    split_of,
-)
+from kernel_core.generator.draw.choice import operator_families, single, split_of
 from kernel_core.generator.draw.habits import draw_habits
 from kernel_core.generator.draw.mutations import mutated
 from kernel_core.generator.draw.networks import NETWORKS
@@ -129,13 +125,10 @@ def drawn(
     family, sketch, results = sketched(rng, wanted, levels, split)
     written = source_of(sketch, results)
     problem = Problem(
-        **identity_of("graphs", family, written.source),
-        suite="graphs",
-        family=family,
-        tags=(split, *dict.fromkeys(sketch.operators)),
-        constants=written.constants,
+        **identity_of("graphs", family, written.source), suite="graphs", family=family,
+        tags=(split, *dict.fromkeys(sketch.operators)), constants=written.constants,
         cpu_constants=written.cpu_constants,
-    )
+    )  # fmt: skip
     if has_evaluation_sizes(problem.constants.values()):
         return None
     return Draft(family, tuple(sketch.operators), problem)

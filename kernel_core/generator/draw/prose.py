@@ -41,16 +41,9 @@ _NOUNS = {
 }  # fmt: skip
 """Nouns for operators; others are their names in words."""
 _CLASS_LINES = (
-    "Simple model that performs {}.",
-    "Model that performs {}.",
-    "A model that computes {}.",
-    "Computes {}.",
-    "Applies {}.",
-    "Performs {}.",
-    "A module that applies {}.",
-    "Module for {}.",
-    "PyTorch reference for {}.",
-)
+    "Simple model that performs {}.", "Model that performs {}.", "A model that computes {}.", "Computes {}.",
+    "Applies {}.", "Performs {}.", "A module that applies {}.", "Module for {}.", "PyTorch reference for {}.",
+)  # fmt: skip
 _PARAGRAPHS = (
     "Simple model that performs {}.\n\nUsed as a reference for optimized kernels.",
     "A reference implementation.\n\nIt computes {}.",
@@ -58,19 +51,12 @@ _PARAGRAPHS = (
     "Model with {}.\n\nAll operations are standard PyTorch functions.",
 )
 _FORWARD_LINES = (
-    "Apply {} to the input.",
-    "Forward pass.",
-    "Performs {}.",
-    "Compute {}.",
-    "Runs the forward pass of the model.",
-    "Applies {} to the input tensor.",
-)
+    "Apply {} to the input.", "Forward pass.", "Performs {}.", "Compute {}.",
+    "Runs the forward pass of the model.", "Applies {} to the input tensor.",
+)  # fmt: skip
 _INIT_LINES = (
-    "Initialize the module.",
-    "Initializes the model.",
-    "Set up the layers.",
-    "Initialize parameters.",
-)
+    "Initialize the module.", "Initializes the model.", "Set up the layers.", "Initialize parameters.",
+)  # fmt: skip
 _OPTIONS = {
     "dim": "dimension to operate on", "eps": "small constant for numerical stability", "lr": "learning rate",
     "beta1": "decay rate of the first moment", "beta2": "decay rate of the second moment",

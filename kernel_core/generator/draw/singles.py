@@ -156,7 +156,7 @@ def narrowed(sketch: Sketch, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     if sketch.chance(0.5) or not axes:
         return axes
     start = sketch.rng.randrange(len(axes))
-    kind = sketch.rng.choice(("last", "last", "one", "one", "channel", "scalar"))
+    kind = sketch.pick("last", "last", "one", "one", "channel", "scalar")
     if kind == "scalar":
         return () if sketch.chance(0.5) else (ONE,)
     if kind == "last":
@@ -209,19 +209,10 @@ _OPTION = re.compile(
 """Options that an author may store in an attribute."""
 _SEVERAL = frozenset(
     (
-        "var_mean",
-        "std_mean",
-        "aminmax",
-        "chunk",
-        "split",
-        "unbind",
-        "frexp",
-        "cummax",
-        "cummin",
-        "sort",
+        "var_mean", "std_mean", "aminmax", "chunk", "split", "unbind", "frexp", "cummax", "cummin", "sort",
         "topk",
-    )
-)
+    ),
+)  # fmt: skip
 """Operators that return several tensors where no part is taken."""
 
 
@@ -229,7 +220,7 @@ def call(sketch: Sketch, form: Form, values: dict[str, Tensor]) -> Tensor:
     """Draw a call of a form: a function, a method, an operator's sign or a layer."""
     first = next(iter(values.values()))
     arguments = resolved(form.arguments, first.rank, sketch.rng)
-    size = sketch.rng.choice(("shape[{}]", "size({})"))
+    size = sketch.pick("shape[{}]", "size({})")
     sizes = {letter: f"{first}.{size.format(at)}" for letter, at in (("B", 0), ("C", 1), ("N", -1))}
     given = sizes | {name: str(value) for name, value in values.items()}
     parts = re.sub(r"(?<![\w.'])[a-zBCN](?![\w(='])", lambda match: given.get(match[0], match[0]), arguments)

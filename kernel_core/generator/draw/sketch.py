@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from kernel_core.generator.draw.habits import Habits
 from kernel_core.generator.draw.sizes import KINDS, ODD, SHAPES, Axis
@@ -79,6 +80,10 @@ class Sketch:
     def chance(self, share: float) -> bool:
         """Return True in this share of calls."""
         return self.rng.random() < share
+
+    def pick(self, *choices: Any) -> Any:
+        """Return one of some choices."""
+        return self.rng.choice(choices)
 
     # --- sizes and leaves
 

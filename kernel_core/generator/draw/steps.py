@@ -52,10 +52,10 @@ def pointwise_step(sketch: Sketch, x: Tensor) -> Tensor:
 def scaled(sketch: Sketch, x: Tensor) -> Tensor:
     """Draw arithmetic with a number."""
     number = sketch.number()
-    name = sketch.rng.choice(("mul", "mul", "add", "sub", "div", "pow", "rsub"))
+    name = sketch.pick("mul", "mul", "add", "sub", "div", "pow", "rsub")
     if name == "pow":
         return sketch.emit(
-            sketch.rng.choice(("{} ** 2", "torch.pow({}, 2)", "torch.square({})", "{}.square()")).format(x),
+            sketch.pick("{} ** 2", "torch.pow({}, 2)", "torch.square({})", "{}.square()").format(x),
             x.axes,
             name,
         )
@@ -69,16 +69,11 @@ def scaled(sketch: Sketch, x: Tensor) -> Tensor:
 
 def clamped(sketch: Sketch, x: Tensor) -> Tensor:
     """Draw limits."""
-    text, name = sketch.rng.choice(
-        (
-            ("torch.clamp({}, min=-1.0, max=1.0)", "clamp"),
-            ("{}.clamp(min=0.0)", "clamp"),
-            ("torch.clamp({}, 0.0, 6.0)", "clamp"),
-            ("torch.clamp_min({}, 0.1)", "clamp_min"),
-            ("torch.clamp({}, max=2.0)", "clamp"),
-            ("{}.clip(-0.5, 0.5)", "clip"),
-        )
-    )
+    text, name = sketch.pick(
+            ("torch.clamp({}, min=-1.0, max=1.0)", "clamp"), ("{}.clamp(min=0.0)", "clamp"),
+            ("torch.clamp({}, 0.0, 6.0)", "clamp"), ("torch.clamp_min({}, 0.1)", "clamp_min"),
+            ("torch.clamp({}, max=2.0)", "clamp"), ("{}.clip(-0.5, 0.5)", "clip"),
+        )  # fmt: skip
     return sketch.emit(text.format(x), x.axes, name)
 
 
@@ -89,18 +84,16 @@ def shifted(sketch: Sketch, x: Tensor) -> Tensor:
     channel_first = x.rank >= 3 and is_convolved(sketch)
     axes = (x.axes[1], *([ONE] * (x.rank - 2))) if channel_first else (x.axes[-1],)
     value = sketch.parameter(axes)
-    sign, name = sketch.rng.choice((("+", "add"), ("+", "add"), ("*", "mul"), ("-", "sub")))
+    sign, name = sketch.pick(("+", "add"), ("+", "add"), ("*", "mul"), ("-", "sub"))
     return sketch.emit(f"{x} {sign} {value}", x.axes, name)
 
 
 def joined(sketch: Sketch, x: Tensor) -> Tensor:
     """Join another input, or the value itself."""
     other = sketch.input(x.axes) if x.rank and len(sketch.inputs) < 3 else x
-    name = sketch.rng.choice(("add", "add", "mul", "maximum", "sub", "lerp", "minimum"))
+    name = sketch.pick("add", "add", "mul", "maximum", "sub", "lerp", "minimum")
     if name == "lerp":
-        return sketch.emit(
-            f"torch.lerp({x}, {other}, {sketch.rng.choice(('0.3', '0.5', '0.75'))})", x.axes, name
-        )
+        return sketch.emit(f"torch.lerp({x}, {other}, {sketch.pick('0.3', '0.5', '0.75')})", x.axes, name)
     if name in ("maximum", "minimum"):
         return sketch.emit(f"torch.{name}({x}, {other})", x.axes, name)
     sign = {"add": "+", "mul": "*", "sub": "-"}[name]
@@ -109,20 +102,18 @@ def joined(sketch: Sketch, x: Tensor) -> Tensor:
 
 def gated(sketch: Sketch, x: Tensor) -> Tensor:
     """Multiply a value by a function of itself."""
-    gate = activated(
-        sketch, x, sketch.rng.choice(("sigmoid", "tanh", "softplus", "hardsigmoid", "relu6", ""))
-    )
+    gate = activated(sketch, x, sketch.pick("sigmoid", "tanh", "softplus", "hardsigmoid", "relu6", ""))
     return sketch.emit(
-        sketch.rng.choice((f"{x} * {gate}", f"{gate} * {x}", f"torch.mul({x}, {gate})")), x.axes, "mul"
+        sketch.pick(f"{x} * {gate}", f"{gate} * {x}", f"torch.mul({x}, {gate})"), x.axes, "mul"
     )
 
 
 def selected(sketch: Sketch, x: Tensor) -> Tensor:
     """Choose between two values by a comparison."""
-    sign = sketch.rng.choice((">", "<", ">="))
-    other = sketch.rng.choice((f"{x} * {sketch.number()}", f"torch.zeros_like({x})", f"-{x}"))
+    sign = sketch.pick(">", "<", ">=")
+    other = sketch.pick(f"{x} * {sketch.number()}", f"torch.zeros_like({x})", f"-{x}")
     return sketch.emit(
-        f"torch.where({x} {sign} {sketch.rng.choice(('0', '0.5', '-1.0'))}, {x}, {other})", x.axes, "where"
+        f"torch.where({x} {sign} {sketch.pick('0', '0.5', '-1.0')}, {x}, {other})", x.axes, "where"
     )
 
 

@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from kernel_core.generator.draw import prose
 from kernel_core.generator.draw.body import Body, body_of
 from kernel_core.generator.draw.habits import Habits
-from kernel_core.generator.draw.makers import (
-    Places,
-    constant_lines,
-    inputs_function,
-    member_sizes,
-    places_of,
-)
+from kernel_core.generator.draw.makers import Places, constant_lines, inputs_function, member_sizes, places_of
 from kernel_core.generator.draw.sketch import Sketch, Tensor
 from kernel_core.records import Constant
 
@@ -157,15 +151,10 @@ class _Text:
         arguments = [Argument(name.lower(), "int", "") for name in names]
         start = f"super({body.name}, self).__init__()" if habits.long_super else "super().__init__()"
         return [
-            f"class {body.name}(nn.Module):",
-            f"    {self._signature(arguments)}",
-            *_indented([start, *self._constructor_lines(body.owned)], 8),
-            "",
-            f"    def forward(self, {body.argument}):",
-            *_indented(body.part, 8),
-            "",
-            "",
-        ]
+            f"class {body.name}(nn.Module):", f"    {self._signature(arguments)}",
+            *_indented([start, *self._constructor_lines(body.owned)], 8), "",
+            f"    def forward(self, {body.argument}):", *_indented(body.part, 8), "", "",
+        ]  # fmt: skip
 
     def _model(self) -> list[str]:
         habits, body, arguments = self.habits, self.body, self.arguments

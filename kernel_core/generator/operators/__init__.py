@@ -1,6 +1,13 @@
 """Table of operators: one entry each, with torch's spellings, meaning and Triton text."""
 
-from kernel_core.generator.operators import arithmetic, aten, indexing, layout, products, reductions
+import importlib
+
 from kernel_core.generator.operators.pointwise import BUILDERS, pointwise
 
-__all__ = ["BUILDERS", "arithmetic", "aten", "indexing", "layout", "pointwise", "products", "reductions"]
+for _module in (
+    *("arithmetic", "aten", "creation", "indexing", "layout", "losses", "order", "parts", "products"),
+    *("reductions", "resample", "windows"),
+):
+    importlib.import_module(f"{__name__}.{_module}")
+
+__all__ = ["BUILDERS", "pointwise"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from kernel_core.generator.build import add, as_float, cast, div, mul, point, result_type, sub
+from kernel_core.generator.build import add, as_float, cast, div, mul, point, result_type, slice_axis, sub
 from kernel_core.generator.ir import Unsupported, Value
 from kernel_core.generator.operators.pointwise import operator
 
@@ -25,19 +25,9 @@ def _sub(x: Any, other: Any, *, alpha: Any = 1) -> Value:
     return sub(x, other if isinstance(alpha, int) and int(alpha) == 1 else mul(other, alpha))
 
 
-@operator("rsub")
-def _rsub(x: Any, other: Any, alpha: Any = 1) -> Value:
-    return _sub(other, x, alpha=alpha)
-
-
-@operator("rmul")
-def _rmul(x: Any, other: Any) -> Value:
-    return mul(other, x)
-
-
-@operator("rtruediv", "rdiv")
-def _rdiv(x: Any, other: Any) -> Value:
-    return div(other, x)
+operator("rsub")(lambda x, other, alpha=1: _sub(other, x, alpha=alpha))
+operator("rmul")(lambda x, other: mul(other, x))
+operator("rtruediv", "rdiv")(lambda x, other: div(other, x))
 
 
 @operator("div", "divide", "truediv")
@@ -52,9 +42,7 @@ def _floor_divide(x: Any, other: Any) -> Value:
     return _by_kind("floor_quotient", x, other)
 
 
-@operator("remainder", "mod")
-def _remainder(x: Any, other: Any) -> Value:
-    return _by_kind("floor_remainder", x, other)
+operator("remainder", "mod")(lambda x, other: _by_kind("floor_remainder", x, other))
 
 
 @operator("fmod")
@@ -83,14 +71,8 @@ def _pow(x: Any, exponent: Any) -> Value:
     return point("power", x, exponent)
 
 
-@operator("rpow")
-def _rpow(x: Any, base: Any) -> Value:
-    return _pow(base, x)
-
-
-@operator("clamp_max")
-def _clamp_max(x: Value, max: Any) -> Value:
-    return point("minimum", x, max)
+operator("rpow")(lambda x, base: _pow(base, x))
+operator("clamp_max")(lambda x, max: point("minimum", x, max))
 
 
 @operator("clamp", "clip", "clamp_min")
@@ -99,19 +81,10 @@ def _clamp(x: Value, min: Any = None, max: Any = None) -> Value:
     return value if max is None else point("minimum", value, max)
 
 
-@operator("max_pair")
-def _max_pair(x: Value, other: Value) -> Value:
-    return point("maximum", x, other)
-
-
-@operator("gelu")
-def _gelu(x: Value, approximate: str = "none") -> Value:
-    return point("gelu_erf" if approximate == "none" else "gelu_tanh", x)
-
-
-@operator("logit")
-def _logit(x: Value, eps: float | None = None) -> Value:
-    return point("logit_plain", x) if eps is None else point("logit_eps", x, eps, 1 - eps)
+operator("gelu")(lambda x, approximate="none": point("gelu_erf" if approximate == "none" else "gelu_tanh", x))
+operator("logit")(
+    lambda x, eps=None: point("logit_plain", x) if eps is None else point("logit_eps", x, eps, 1 - eps)
+)
 
 
 @operator("round")
@@ -135,37 +108,15 @@ def _nan_to_num(x: Value, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
     return point("nan_to", x, nan or 0.0, high, limits.min if neginf is None else neginf)
 
 
-@operator("addcmul")
-def _addcmul(x: Value, tensor1: Value, tensor2: Value, *, value: Any = 1) -> Value:
-    return point("addcmul_", x, tensor1, tensor2, value)
-
-
-@operator("addcdiv")
-def _addcdiv(x: Value, tensor1: Value, tensor2: Value, *, value: Any = 1) -> Value:
-    return point("addcdiv_", x, tensor1, tensor2, value)
-
-
-@operator("where")
-def _where(condition: Value, input: Any = None, other: Any = None) -> Value:
-    return point("where", condition, input, other)
-
-
-@operator("masked_fill")
-def _masked_fill(x: Value, mask: Value, value: Any) -> Value:
-    return cast(point("where", mask, value, x), x.dtype)
-
-
-@operator("bitwise_not", "invert")
-def _not(x: Value) -> Value:
-    return point("logical_not" if x.dtype is torch.bool else "invert", x)
-
-
-@operator(
-    "positive", "pos", "contiguous", "clone", "detach", "alias", "requires_grad_", "identity", "data",
-    "view_of", "conj", "conj_physical", "resolve_conj", "resolve_neg",
-)  # fmt: skip
-def _same(x: Value, **_: Any) -> Value:
-    return x
+operator("addcmul")(lambda x, tensor1, tensor2, *, value=1: point("addcmul_", x, tensor1, tensor2, value))
+operator("addcdiv")(lambda x, tensor1, tensor2, *, value=1: point("addcdiv_", x, tensor1, tensor2, value))
+operator("where")(lambda condition, input=None, other=None: point("where", condition, input, other))
+operator("masked_fill")(lambda x, mask, value: cast(point("where", mask, value, x), x.dtype))
+operator("bitwise_not", "invert")(lambda x: point("logical_not" if x.dtype is torch.bool else "invert", x))
+operator(
+    *("positive", "pos", "contiguous", "clone", "detach", "alias", "requires_grad_", "identity", "data"),
+    *("view_of", "conj", "conj_physical", "resolve_conj", "resolve_neg"),
+)(lambda x, **_: x)
 
 
 @operator("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout")
@@ -200,11 +151,6 @@ def _isclose(
     return point("isclose_", x, other, rtol, atol)
 
 
-@operator("logsigmoid", "log_sigmoid")
-def _logsigmoid(x: Value) -> Value:
-    return point("logsigmoid", x)
-
-
 @operator("prelu")
 def _prelu(x: Value, weight: Value) -> Value:
     from kernel_core.generator.build import reshape
@@ -216,8 +162,6 @@ def _prelu(x: Value, weight: Value) -> Value:
 
 @operator("glu")
 def _glu(x: Value, dim: int = -1) -> Value:
-    from kernel_core.generator.build import slice_axis
-
     at = x.axis(dim)
     half = x.shape[at] // 2
     return mul(slice_axis(x, at, 0, half), point("sigmoid", slice_axis(x, at, half, half)))

@@ -8,7 +8,8 @@ import torch
 
 from kernel_core.generator.build import cast, full, iota, reshape
 from kernel_core.generator.ir import Unsupported, Value
-from kernel_core.generator.operators.layout import getitem, sizes_of
+from kernel_core.generator.operators.layout import sizes_of
+from kernel_core.generator.operators.parts import getitem
 from kernel_core.generator.operators.pointwise import BUILDERS, operator
 
 
@@ -33,9 +34,7 @@ def _convolution(
     return built
 
 
-@operator("convert_element_type")
-def _convert(x: Value, dtype: torch.dtype) -> Value:
-    return cast(x, dtype)
+operator("convert_element_type")(lambda x, dtype: cast(x, dtype))
 
 
 @operator("to_copy", "_to_copy")
@@ -43,9 +42,9 @@ def _to_copy(x: Value, *, dtype: Any = None, **_: Any) -> Value:
     return x if dtype is None else cast(x, dtype)
 
 
-@operator("iota")
-def _iota(length: int, *, start: Any, step: Any, dtype: torch.dtype, **_: Any) -> Value:
-    return cast(iota((length,), 0, torch.int64, start, step), dtype)
+operator("iota")(
+    lambda length, *, start, step, dtype, **_: cast(iota((length,), 0, torch.int64, start, step), dtype)
+)
 
 
 @operator("broadcast_in_dim")
@@ -79,21 +78,11 @@ def _tensor(data: Any, *, dtype: Any = None, **_: Any) -> Value:
     return _full((), data, dtype=dtype)
 
 
-@operator("new_full")
-def _new_full(x: Value, size: Any, fill_value: Any, *, dtype: Any = None, **_: Any) -> Value:
-    return _filled(size, fill_value, dtype or x.dtype)
-
-
-@operator("new_zeros")
-def _new_zeros(x: Value, *size: Any, dtype: Any = None, **_: Any) -> Value:
-    return full(sizes_of(size), 0, dtype or x.dtype)
-
-
-@operator("new_ones")
-def _new_ones(x: Value, *size: Any, dtype: Any = None, **_: Any) -> Value:
-    return full(sizes_of(size), 1, dtype or x.dtype)
-
-
-@operator("scalar_tensor")
-def _scalar_tensor(value: Any, *, dtype: Any = None, **_: Any) -> Value:
-    return full((), value, dtype or torch.get_default_dtype())
+operator("new_full")(
+    lambda x, size, fill_value, *, dtype=None, **_: _filled(size, fill_value, dtype or x.dtype)
+)
+operator("new_zeros")(lambda x, *size, dtype=None, **_: full(sizes_of(size), 0, dtype or x.dtype))
+operator("new_ones")(lambda x, *size, dtype=None, **_: full(sizes_of(size), 1, dtype or x.dtype))
+operator("scalar_tensor")(
+    lambda value, *, dtype=None, **_: full((), value, dtype or torch.get_default_dtype())
+)

@@ -1,4 +1,4 @@
-"""Indexing by tensors, writes at indices, assignment to parts, and order of short rows."""
+"""Indexing by tensors, writes at indices, and assignment to parts."""
 
 from __future__ import annotations
 
@@ -15,21 +15,16 @@ from kernel_core.generator.build import (
     full,
     iota,
     mul,
-    permute,
     point,
-    reduce,
     reshape,
     slice_axis,
     sub,
     unsqueeze,
 )  # fmt: skip
 from kernel_core.generator.ir import Unsupported, Value, make
-from kernel_core.generator.operators.layout import getitem, pad
+from kernel_core.generator.operators.parts import getitem, pad
 from kernel_core.generator.operators.pointwise import operator
-from kernel_core.generator.sizes import Number, Size, host, product
-
-LONGEST_ORDERED = 2048
-"""Elements of a row that are ordered by comparing each with all others."""
+from kernel_core.generator.sizes import product
 
 
 @operator("index", "_unsafe_index")
@@ -48,7 +43,7 @@ def take(x: Value, indices: Any) -> Value:
     return make("take", (x, *given), shape, x.dtype, dims=tuple(dims), place=place, wraps=True)
 
 
-def _put(x: Value, source: Value, indices: list[Value | int], kind: str, bounded: bool = False) -> Value:
+def put(x: Value, source: Value, indices: list[Value | int], kind: str, bounded: bool = False) -> Value:
     """`x` with elements of `source` stored or added: for each axis an index, or the source's axis."""
     if kind not in ("store", "sum", "amax", "amin"):
         raise Unsupported(f"a reduction by {kind} at indices")
@@ -87,7 +82,7 @@ def _index_put(x: Value, indices: Any, values: Any, accumulate: bool = False, un
             tail = region.rank - region.place - n
             wide = expand(index, region.inputs[1].shape)
             at.append(_wrapped(reshape(wide, [*wide.shape, *([1] * tail)]), x.shape[len(at)]))
-    return _put(x, source, at, "sum" if accumulate else "store")
+    return put(x, source, at, "sum" if accumulate else "store")
 
 
 def _wrapped(index: Value, size: Any) -> Value:
@@ -101,7 +96,7 @@ def _along(x: Value, dim: int, index: Value, source: Value, kind: str) -> Value:
     for axis, size in enumerate(index.shape):
         if int(source.shape[axis]) != int(size):
             source = slice_axis(source, axis, 0, size)
-    return _put(x, source, [index if axis == at else axis for axis in range(x.rank)], kind)
+    return put(x, source, [index if axis == at else axis for axis in range(x.rank)], kind)
 
 
 _REDUCTIONS = {"add": "sum", None: "store"}
@@ -116,9 +111,7 @@ def _scatter(
     return _along(x, dim, index, source, _REDUCTIONS.get(reduce, str(reduce)))
 
 
-@operator("scatter_add")
-def _scatter_add(x: Value, dim: int, index: Value, src: Value) -> Value:
-    return _along(x, dim, index, src, "sum")
+operator("scatter_add")(lambda x, dim, index, src: _along(x, dim, index, src, "sum"))
 
 
 @operator("scatter_reduce")
@@ -148,7 +141,7 @@ def _slices(x: Value, dim: int, index: Value, source: Value, kind: str) -> Value
     if not index.rank:
         shape[at] = 1
     source = expand(source, shape)
-    return _put(x, source, [flat if axis == at else axis for axis in range(x.rank)], kind)
+    return put(x, source, [flat if axis == at else axis for axis in range(x.rank)], kind)
 
 
 @operator("index_add")
@@ -156,9 +149,7 @@ def _index_add(x: Value, dim: int, index: Value, source: Value, *, alpha: Any = 
     return _slices(x, dim, index, source if alpha == 1 else mul(source, alpha), "sum")
 
 
-@operator("index_copy")
-def _index_copy(x: Value, dim: int, index: Value, source: Value) -> Value:
-    return _slices(x, dim, index, source, "store")
+operator("index_copy")(lambda x, dim, index, source: _slices(x, dim, index, source, "store"))
 
 
 @operator("index_fill")
@@ -180,7 +171,7 @@ def _index_reduce(
 def _put_flat(x: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
     flat = reshape(x, [product(x.shape)])
     at = _wrapped(reshape(index, [product(index.shape)]), flat.shape[0])
-    made = _put(flat, reshape(source, at.shape), [at], "sum" if accumulate else "store")
+    made = put(flat, reshape(source, at.shape), [at], "sum" if accumulate else "store")
     return reshape(made, x.shape)
 
 
@@ -248,163 +239,10 @@ def _slice_scatter(
     return assign(x, tuple([slice(None)] * x.axis(dim) + [slice(start, end, step)]), src)
 
 
-@operator("select_scatter")
-def _select_scatter(x: Value, src: Value, dim: int, index: int) -> Value:
-    return assign(x, tuple([slice(None)] * x.axis(dim) + [index]), src)
-
-
-@operator("copy")
-def _copy(x: Value, src: Value, non_blocking: bool = False) -> Value:
-    return expand(cast(src, x.dtype), x.shape)
-
-
-# --- order of short rows
-
-
-def _last(x: Value, dim: int) -> Value:
-    order = [axis for axis in range(x.rank) if axis != x.axis(dim)]
-    return permute(x, [*order, x.axis(dim)])
-
-
-def _back(x: Value, dim: int) -> Value:
-    order = list(range(x.rank - 1))
-    order.insert(dim, x.rank - 1)
-    return permute(x, order)
-
-
-def _ranks(x: Value, descending: bool) -> Value:
-    """Place of each element of the last axis in its row's order; equal ones keep theirs."""
-    n = x.shape[-1]
-    if int(n) > LONGEST_ORDERED:
-        raise Unsupported(f"order of rows of more than {LONGEST_ORDERED} elements")
-    own, other = unsqueeze(x, -1), unsqueeze(x, -2)
-    before = point("gt" if descending else "lt", other, own)
-    earlier = point("lt", iota((n, n), 1, torch.int64), iota((n, n), 0, torch.int64))
-    tie = point("logical_and", point("eq", other, own), earlier)
-    return reduce(cast(point("logical_or", before, tie), torch.int64), "sum", -1)
-
-
-@operator("sort")
-def _sort(x: Value, dim: int = -1, descending: bool = False, stable: Any = None) -> tuple[Value, Value]:
-    return _ordered(x, dim, descending, None)
-
-
-def _ordered(x: Value, dim: int, descending: bool, k: Any) -> tuple[Value, Value]:
-    if x.rank == 0:
-        return x, full((), 0, torch.int64)
-    at, rows = x.axis(dim), _last(x, dim)
-    ranks = _ranks(rows, descending)
-    shape = [*rows.shape[:-1], rows.shape[-1] if k is None else k]
-    places: list[Value | int] = [*range(rows.rank - 1), ranks]
-    values = _put(full(shape, 0, x.dtype), rows, places, "store", k is not None)
-    along = iota(rows.shape, rows.rank - 1, torch.int64)
-    indices = _put(full(shape, 0, torch.int64), along, places, "store", k is not None)
-    return _back(values, at), _back(indices, at)
-
-
-@operator("argsort")
-def _argsort(x: Value, dim: int = -1, descending: bool = False, stable: bool = False) -> Value:
-    return _ordered(x, dim, descending, None)[1]
-
-
-@operator("msort")
-def _msort(x: Value) -> Value:
-    return _ordered(x, 0, False, None)[0]
-
-
-@operator("topk")
-def _topk(x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Value, Value]:
-    return _ordered(x, dim, largest, k)
-
-
-def _at_rank(x: Value, ranks: Value, rank: Any) -> tuple[Value, Value]:
-    """Element and index at a place of the order of the last axis."""
-    chosen = point("eq", ranks, rank)
-    value = reduce(point("where", chosen, x, 0), "sum", -1)
-    along = iota(x.shape, x.rank - 1, torch.int64)
-    return cast(value, x.dtype), reduce(point("where", chosen, along, 0), "sum", -1)
-
-
-@operator("kthvalue")
-def _kthvalue(x: Value, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
-    rows = _last(x, dim)
-    pair = _at_rank(rows, _ranks(rows, False), k - 1)
-    value, index = (unsqueeze(half, x.axis(dim)) if keepdim else half for half in pair)
-    return value, index
-
-
-@operator("median", "nanmedian")
-def _median(x: Value, dim: Any = None, keepdim: bool = False) -> Any:
-    if x.rank == 0:
-        raise Unsupported("the median of a number")
-    if dim is None:
-        flat = reshape(x, [product(x.shape)])
-        return _kthvalue(flat, (flat.shape[0] - 1) // 2 + 1)[0]
-    return _kthvalue(x, (x.shape[x.axis(dim)] - 1) // 2 + 1, dim, keepdim)
-
-
-@operator("quantile", "nanquantile")
-def _quantile(
-    x: Value, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear"
-) -> Value:
-    if not isinstance(q, float) or interpolation != "linear" or x.rank == 0:
-        raise Unsupported("several quantiles, or an interpolation that is not linear")
-    rows = reshape(x, [product(x.shape)]) if dim is None else _last(x, dim)
-    place = (rows.shape[-1] - 1) * q
-    low = Size(int(place), f"int({host(place)})") if isinstance(place, Number) else int(place)
-    ranks = _ranks(rows, False)
-    first = _at_rank(rows, ranks, low)[0]
-    second = first if int(place) == place else _at_rank(rows, ranks, low + 1)[0]
-    value = point("lerp", first, second, place - low)
-    if not keepdim:
-        return value
-    return reshape(value, [1] * x.rank) if dim is None else unsqueeze(value, x.axis(dim))
-
-
-def _places(edges: Value, x: Value, right: bool, out_int32: bool) -> Value:
-    below = point("le" if right else "lt", unsqueeze(edges, -2), unsqueeze(x, -1))
-    return cast(reduce(cast(below, torch.int64), "sum", -1), torch.int32 if out_int32 else torch.int64)
-
-
-@operator("searchsorted")
-def _search(
-    sorted_sequence: Value, input: Any, *, out_int32: bool = False, right: bool = False, side: Any = None,
-    sorter: Any = None,
-) -> Value:  # fmt: skip
-    if sorter is not None or not isinstance(input, Value):
-        raise Unsupported("searchsorted with a sorter or a number")
-    edges = sorted_sequence
-    if edges.rank == 1 and input.rank != 1:
-        edges = reshape(edges, [*([1] * (input.rank - 1)), edges.shape[0]]) if input.rank else edges
-    if input.rank == 0:
-        return reshape(_search(edges, reshape(input, (1,)), out_int32=out_int32, right=right, side=side), ())
-    return _places(edges, input, right or side == "right", out_int32)
-
-
-@operator("bucketize")
-def _bucketize(input: Any, boundaries: Value, *, out_int32: bool = False, right: bool = False) -> Value:
-    return _search(boundaries, input, out_int32=out_int32, right=right)
-
-
-@operator("cummax")
-def _cummax(x: Value, dim: int) -> tuple[Value, Value]:
-    return _running(x, dim, "amax")
-
-
-@operator("cummin")
-def _cummin(x: Value, dim: int) -> tuple[Value, Value]:
-    return _running(x, dim, "amin")
-
-
-def _running(x: Value, dim: int, kind: str) -> tuple[Value, Value]:
-    """Running extreme, and the last index that reached it."""
-    if x.rank == 0:
-        return x, full((), 0, torch.int64)
-    at = x.axis(dim)
-    values = make("scan", (x,), x.shape, x.dtype, kind=kind, dim=at)
-    reached = point("ge" if kind == "amax" else "le", x, values)
-    along = point("where", reached, iota(x.shape, at, torch.int64), 0)
-    return values, make("scan", (along,), x.shape, torch.int64, kind="amax", dim=at)
+operator("select_scatter")(
+    lambda x, src, dim, index: assign(x, tuple([slice(None)] * x.axis(dim) + [index]), src)
+)
+operator("copy")(lambda x, src, non_blocking=False: expand(cast(src, x.dtype), x.shape))
 
 
 @operator("one_hot")

@@ -62,7 +62,7 @@ sinc(x): tl.where(x == 0.0, 1.0, tl.sin(3.141592653589793 * x) / (3.141592653589
 deg2rad(x): x * 0.017453292519943295
 rad2deg(x): x * 57.29577951308232
 sigmoid(x) expit: tl.sigmoid(x)
-logsigmoid(x): tl.minimum(x, 0.0) - libdevice.log1p(tl.exp(-tl.abs(x)))
+logsigmoid(x) log_sigmoid: tl.minimum(x, 0.0) - libdevice.log1p(tl.exp(-tl.abs(x)))
 entr(x): tl.where(x > 0.0, -x * tl.log(x), tl.where(x == 0.0, 0.0, float("-inf")))
 xlogy(x, other): tl.where(x == 0.0, 0.0, x * tl.log(other))
 xlog1py(x, other): tl.where(x == 0.0, 0.0, x * libdevice.log1p(other))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
@@ -12,10 +11,7 @@ from kernel_core.generator.build import (
     as_float,
     broadcast,
     cast,
-    div,
-    expand,
     iota,
-    mean,
     mul,
     permute,
     point,
@@ -24,13 +20,12 @@ from kernel_core.generator.build import (
     sub,
     unsqueeze,
 )  # fmt: skip
-from kernel_core.generator.index import AXES
 from kernel_core.generator.ir import Unsupported, Value, make
-from kernel_core.generator.names import bind, unify
-from kernel_core.generator.operators.layout import _transpose, gather_rows
+from kernel_core.generator.names import unify
+from kernel_core.generator.operators.layout import repeat_interleave, transpose
 from kernel_core.generator.operators.pointwise import operator
 from kernel_core.generator.operators.reductions import softmax
-from kernel_core.generator.sizes import Size, ceil_div, host, is_named, product, root
+from kernel_core.generator.sizes import product, root
 
 
 def dot(a: Value, b: Value) -> Value:
@@ -54,21 +49,15 @@ def matmul(x: Value, other: Value, **_: Any) -> Value:
     return dot(x, other)
 
 
-@operator("rmatmul")
-def _rmatmul(x: Value, other: Value) -> Value:
-    return matmul(other, x)
-
-
-@operator("mv")
-def _mv(x: Value, vec: Value) -> Value:
-    return matmul(x, vec)
+operator("rmatmul")(lambda x, other: matmul(other, x))
+operator("mv")(lambda x, vec: matmul(x, vec))
 
 
 @operator("dot", "vdot", "inner")
 def _dot(x: Value, other: Value) -> Value:
     if x.rank == 1 and other.rank == 1:
         return matmul(x, other)
-    return matmul(x, _transpose(other, -1, -2)) if other.rank <= 2 else _refuse("inner of higher ranks")
+    return matmul(x, transpose(other, -1, -2)) if other.rank <= 2 else _refuse("inner of higher ranks")
 
 
 def _refuse(reason: str) -> Any:
@@ -98,19 +87,13 @@ def _added(x: Value, value: Value, beta: Any, alpha: Any) -> Value:
     return add(x if beta == 1 else mul(x, beta), value)
 
 
-@operator("addmm", "baddbmm")
-def _addmm(x: Value, mat1: Value, mat2: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    return _added(x, dot(mat1, mat2), beta, alpha)
-
-
-@operator("addmv")
-def _addmv(x: Value, mat: Value, vec: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    return _added(x, matmul(mat, vec), beta, alpha)
-
-
-@operator("addr")
-def _addr(x: Value, vec1: Value, vec2: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    return _added(x, mul(unsqueeze(vec1, 1), vec2), beta, alpha)
+operator("addmm", "baddbmm")(
+    lambda x, mat1, mat2, *, beta=1, alpha=1: _added(x, dot(mat1, mat2), beta, alpha)
+)
+operator("addmv")(lambda x, mat, vec, *, beta=1, alpha=1: _added(x, matmul(mat, vec), beta, alpha))
+operator("addr")(
+    lambda x, vec1, vec2, *, beta=1, alpha=1: _added(x, mul(unsqueeze(vec1, 1), vec2), beta, alpha)
+)
 
 
 @operator("addbmm")
@@ -164,13 +147,6 @@ def _pair_sum(terms: list[str], right: str, parts: Any) -> Value:
     return permute(reshape(value, [sizes[x] for x in order]), [order.index(x) for x in right])
 
 
-def _repeated(x: Value, times: int) -> Value:
-    """Each head so many times in a row, as grouped queries read it."""
-    lead, rest = x.shape[:-2], x.shape[-2:]
-    wide = expand(reshape(x, [*lead, 1, *rest]), [*lead, times, *rest])
-    return reshape(wide, [*lead[:-1], lead[-1] * times, *rest])
-
-
 @operator("scaled_dot_product_attention")
 def _attention(
     query: Value, key: Value, value: Value, attn_mask: Any = None, dropout_p: float = 0.0,
@@ -179,9 +155,11 @@ def _attention(
     if float(dropout_p):
         raise Unsupported("dropout in attention")
     if enable_gqa and int(key.shape[-3]) != int(query.shape[-3]):
-        key, value = (_repeated(heads, query.shape[-3] // key.shape[-3]) for heads in (key, value))
+        key, value = (
+            repeat_interleave(heads, query.shape[-3] // key.shape[-3], -3) for heads in (key, value)
+        )
     factor = 1.0 / root(query.shape[-1]) if scale is None else scale
-    scores = mul(dot(query, _transpose(key, -1, -2)), factor)
+    scores = mul(dot(query, transpose(key, -1, -2)), factor)
     if is_causal:
         rows, cols = (iota(scores.shape[-2:], dim, torch.int64) for dim in (0, 1))
         scores = point("where", point("le", cols, rows), scores, float("-inf"))
@@ -191,205 +169,6 @@ def _attention(
         else:
             scores = add(scores, attn_mask)
     return dot(softmax(scores, -1), value)
-
-
-def _each(value: Any, n: int) -> tuple[Any, ...]:
-    if isinstance(value, int):
-        return (value,) * n
-    return tuple(value) * n if len(value) == 1 else tuple(value)
-
-
-def _convolution(rank: int) -> Any:
-    def build(
-        input: Value, weight: Value, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-        groups: int = 1,
-    ) -> Value:  # fmt: skip
-        if input.rank != rank + 2 or not input.dtype.is_floating_point:
-            raise Unsupported("a convolution without a batch or of integers")
-        steps, spread = _each(stride, rank), _each(dilation, rank)
-        unify(input.shape[1], weight.shape[1] * groups)
-        if padding == "valid":
-            padding = 0
-        if padding == "same":
-            padding = tuple(d * (k - 1) // 2 for d, k in zip(spread, weight.shape[2:], strict=True))
-            if any(int(d) * (int(k) - 1) % 2 for d, k in zip(spread, weight.shape[2:], strict=True)):
-                raise Unsupported("padding that differs on both sides")
-        edges = _each(padding, rank)
-        space = [
-            _out(size, k, s, p, d)
-            for size, k, s, p, d in zip(input.shape[2:], weight.shape[2:], steps, edges, spread, strict=True)
-        ]
-        space = [bind(size, f"out_{name}") for size, name in zip(space, AXES[rank + 2][2:], strict=True)]
-        value = make(
-            "conv", (input, weight), [input.shape[0], weight.shape[0], *space], input.dtype,
-            stride=steps, padding=edges, dilation=spread, groups=groups, transposed=False,
-        )  # fmt: skip
-        return value if bias is None else add(value, reshape(bias, [bias.shape[0], *([1] * rank)]))
-
-    return build
-
-
-def _out(size: Any, k: Any, s: Any, p: Any, d: Any) -> Any:
-    is_dense = int(s) == 1 and not is_named(s)
-    if int(d) == 1 and not is_named(d):
-        return size + 2 * p - k + 1 if is_dense else (size + 2 * p - k) // s + 1
-    span = size + 2 * p - d * (k - 1)
-    return span if is_dense else (span - 1) // s + 1
-
-
-def _out_with_partial(size: Any, k: Any, s: Any, p: Any, d: Any) -> Any:
-    """Windows along an axis where the last one may reach beyond the edge but must begin inside."""
-    whole = ceil_div(size + 2 * p - d * (k - 1) - 1, s) + 1
-    begun = (size + p - 1) // s + 1
-    return Size(min(int(whole), int(begun)), f"min({host(whole)}, {host(begun)})")
-
-
-def _counted(x: Value, space: Any, form: dict[str, Any], lead: int, with_padding: bool) -> Value:
-    """Elements of each window: those inside, with those of the padding if they count."""
-    total: Any = None
-    for axis, places in enumerate(space):
-        size, pad = x.shape[lead + axis], form["padding"][axis]
-        first = sub(mul(iota((places,), 0, torch.int64), form["stride"][axis]), pad)
-        last = point("minimum", add(first, form["kernel"][axis]), size + pad)
-        if not with_padding:
-            first, last = point("maximum", first, 0), point("minimum", last, size)
-        own = reshape(sub(last, first), [places, *([1] * (len(space) - 1 - axis))])
-        total = own if total is None else mul(total, own)
-    return cast(total, x.dtype)
-
-
-def _transposed(rank: int) -> Any:
-    def build(
-        input: Value,
-        weight: Value,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        dilation: Any = 1,
-    ) -> Value:
-        if input.rank != rank + 2 or not input.dtype.is_floating_point:
-            raise Unsupported("a convolution without a batch or of integers")
-        steps, edges, spread, extra = (
-            _each(given, rank) for given in (stride, padding, dilation, output_padding)
-        )
-        space = [
-            (size - 1) * s - 2 * p + (k if int(d) == 1 and not is_named(d) else d * (k - 1) + 1) + o
-            for size, k, s, p, d, o in zip(
-                input.shape[2:], weight.shape[2:], steps, edges, spread, extra, strict=True
-            )
-        ]
-        space = [bind(size, f"out_{name}") for size, name in zip(space, AXES[rank + 2][2:], strict=True)]
-        out = bind(weight.shape[1] * groups, "OC")
-        value = make(
-            "conv", (input, weight), [input.shape[0], out, *space], input.dtype,
-            stride=steps, padding=edges, dilation=spread, groups=groups, transposed=True,
-        )  # fmt: skip
-        return value if bias is None else add(value, reshape(bias, [bias.shape[0], *([1] * rank)]))
-
-    return build
-
-
-def _pool(kind: str, rank: int) -> Any:
-    def build(
-        input: Value, kernel_size: Any, stride: Any = None, padding: Any = 0, *more: Any, **how: Any
-    ) -> Any:
-        names = ("dilation", "ceil_mode", "return_indices") if kind == "max" else (
-            "ceil_mode", "count_include_pad", "divisor_override",
-        )  # fmt: skip
-        how |= dict(zip(names, more, strict=False))
-        is_partial = bool(how.get("ceil_mode"))
-        kernel = _each(kernel_size, rank)
-        steps = kernel if stride is None or stride == () else _each(stride, rank)
-        edges, spread = _each(padding, rank), _each(how.get("dilation", 1), rank)
-        lead = input.rank - rank
-        space = [
-            _out_with_partial(size, k, s, p, d) if is_partial else _out(size, k, s, p, d)
-            for size, k, s, p, d in zip(input.shape[lead:], kernel, steps, edges, spread, strict=True)
-        ]
-        space = [bind(size, f"out_{name}") for size, name in zip(space, AXES[rank + 2][2:], strict=True)]
-        counts = how.get("count_include_pad", True) or all(int(p) == 0 for p in edges)
-        shape = [*input.shape[:lead], *space]
-        form = {
-            "kernel": kernel, "stride": steps, "padding": edges, "dilation": spread, "is_partial": is_partial,
-        }  # fmt: skip
-        if kind == "max":
-            value = make("window", (input,), shape, input.dtype, kind="amax", **form)
-            if not how.get("return_indices"):
-                return value
-            return value, make("window", (input,), shape, torch.int64, kind="argmax", **form)
-        value = make("window", (input,), shape, input.dtype, kind="sum", **form)
-        if (divisor := how.get("divisor_override")) is not None:
-            return div(value, divisor)
-        if counts and not is_partial:
-            return div(value, product(kernel))
-        return div(value, _counted(input, space, form, lead, bool(how.get("count_include_pad", True))))
-
-    return build
-
-
-def _adaptive(kind: str, rank: int) -> Any:
-    def build(input: Value, output_size: Any, return_indices: bool = False) -> Value:
-        if return_indices:
-            raise Unsupported("indices of maxima")
-        sizes, lead = _each(output_size, rank), input.rank - rank
-        sizes = tuple(input.shape[lead + k] if size is None else size for k, size in enumerate(sizes))
-        join = mean if kind == "mean" else functools.partial(reduce, kind="amax")
-        if all(int(size) == 1 for size in sizes):
-            return join(input, dims=tuple(range(lead, input.rank)), keepdim=True)
-        if any(int(size) % int(blocks) for size, blocks in zip(input.shape[lead:], sizes, strict=True)):
-            for axis, blocks in enumerate(sizes, lead):
-                input = _windows_of_two_sizes(input, axis, blocks, kind)
-            return input
-        parts = [(blocks, size // blocks) for size, blocks in zip(input.shape[lead:], sizes, strict=True)]
-        blocked = reshape(input, [*input.shape[:lead], *(part for pair in parts for part in pair)])
-        return join(blocked, dims=tuple(range(lead + 1, input.rank + rank, 2)))
-
-    return build
-
-
-def _windows_of_two_sizes(x: Value, axis: int, blocks: Any, kind: str) -> Value:
-    """Means or maxima of `blocks` windows along an axis, which begin at `i * size // blocks`."""
-    size = x.shape[axis]
-    number = iota((blocks, 1), 0, torch.int64)
-    begin = point("trunc_quotient_int", mul(number, size), blocks)
-    end = point("trunc_quotient_int", add(mul(add(number, 1), size), blocks - 1), blocks)
-    longest = bind((size + blocks - 1) // blocks + 1, "longest")
-    place = add(begin, iota((longest,), 0, torch.int64))
-    tail = [1] * (x.rank - axis - 1)
-    inside = reshape(point("lt", place, end), [blocks, longest, *tail])
-    picked = gather_rows(x, axis, point("minimum", place, size - 1))
-    if kind == "amax":
-        return reduce(point("where", inside, picked, float("-inf")), "amax", axis + 1)
-    total = reduce(point("where", inside, picked, 0.0), "sum", axis + 1)
-    return div(total, reshape(sub(end, begin), [blocks, *tail]))
-
-
-for _rank in (1, 2, 3):
-    operator(f"conv{_rank}d")(_convolution(_rank))
-    operator(f"conv_transpose{_rank}d")(_transposed(_rank))
-    operator(f"max_pool{_rank}d", f"_max_pool{_rank}d")(_pool("max", _rank))
-    operator(f"max_pool{_rank}d_with_indices")(functools.partial(_pool("max", _rank), return_indices=True))
-    operator(f"avg_pool{_rank}d")(_pool("avg", _rank))
-    operator(f"adaptive_avg_pool{_rank}d")(_adaptive("mean", _rank))
-    operator(f"adaptive_max_pool{_rank}d")(_adaptive("amax", _rank))
-
-
-def _lp_pool(rank: int) -> Any:
-    def build(
-        input: Value, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-    ) -> Value:
-        powered = point("power", input, float(norm_type)) if norm_type != 2 else point("square", input)
-        kernel = _each(kernel_size, rank)
-        total = _pool("avg", rank)(powered, kernel, stride, ceil_mode=ceil_mode, divisor_override=1)
-        return point("sqrt", total) if norm_type == 2 else point("power", total, 1.0 / norm_type)
-
-    return build
-
-
-operator("lp_pool1d")(_lp_pool(1))
-operator("lp_pool2d")(_lp_pool(2))
 
 
 def _scan(x: Value, kind: str, dim: int) -> Value:
@@ -427,26 +206,3 @@ def _cdist(x1: Value, x2: Value, p: float = 2.0, compute_mode: Any = None) -> Va
     if p != 2:
         raise Unsupported(f"cdist of p = {p}")
     return point("sqrt", reduce(point("square", apart), "sum", -1))
-
-
-@operator("interpolate", "upsample", "upsample_nearest")
-def _interpolate(
-    input: Value,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: Any = None,
-    recompute_scale_factor: Any = None,
-    antialias: bool = False,
-) -> Value:
-    space = input.rank - 2
-    factors = (scale_factor,) * space if isinstance(scale_factor, int | float) else tuple(scale_factor or ())
-    if mode != "nearest" or size is not None or any(float(factor) != int(factor) for factor in factors):
-        raise Unsupported(f"interpolation {mode} to these sizes")
-    for k, factor in enumerate(factors):
-        at = 2 + k
-        times = factor if isinstance(factor, int) else int(factor)
-        value = reshape(input, [*input.shape[: at + 1], 1, *input.shape[at + 1 :]])
-        value = expand(value, [*input.shape[: at + 1], times, *input.shape[at + 1 :]])
-        input = reshape(value, [*input.shape[:at], input.shape[at] * times, *input.shape[at + 1 :]])
-    return input

@@ -18,9 +18,8 @@ from kernel_core.generator.build import (
     reduce,
     reshape,
     sub,
-    unsqueeze,
 )  # fmt: skip
-from kernel_core.generator.ir import Unsupported, Value, make
+from kernel_core.generator.ir import Unsupported, Value
 from kernel_core.generator.operators.pointwise import operator
 from kernel_core.generator.sizes import product
 
@@ -29,67 +28,38 @@ def _typed(x: Value, dtype: torch.dtype | None) -> Value:
     return x if dtype is None else cast(x, dtype)
 
 
-@operator("sum")
-def _sum(x: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
-    return reduce(_typed(x, dtype), "sum", dim, keepdim)
+operator("sum")(
+    lambda x, dim=None, keepdim=False, *, dtype=None: reduce(_typed(x, dtype), "sum", dim, keepdim)
+)
+operator("mean")(lambda x, dim=None, keepdim=False, *, dtype=None: mean(_typed(x, dtype), dim, keepdim))
+operator("prod")(
+    lambda x, dim=None, keepdim=False, *, dtype=None: reduce(_typed(x, dtype), "prod", dim, keepdim)
+)
+operator("nansum")(
+    lambda x, dim=None, keepdim=False: reduce(point("where", point("isnan", x), 0.0, x), "sum", dim, keepdim)
+)
+operator("amax")(lambda x, dim=(), keepdim=False: reduce(x, "amax", dim, keepdim))
+operator("amin")(lambda x, dim=(), keepdim=False: reduce(x, "amin", dim, keepdim))
+operator("aminmax")(
+    lambda x, *, dim=None, keepdim=False: tuple(reduce(x, kind, dim, keepdim) for kind in ("amin", "amax"))
+)
 
 
-@operator("mean")
-def _mean(x: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
-    return mean(_typed(x, dtype), dim, keepdim)
+def _extreme(kind: str, pair: str) -> Any:
+    def build(x: Value, dim: Any = None, keepdim: bool = False, other: Any = None) -> Any:
+        if other is not None or isinstance(dim, Value):
+            return point(pair, x, dim if other is None else other)
+        if dim is None:
+            return reduce(x, f"a{kind}")
+        return reduce(x, f"a{kind}", dim, keepdim), reduce(x, f"arg{kind}", dim, keepdim)
+
+    return build
 
 
-@operator("prod")
-def _prod(x: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
-    return reduce(_typed(x, dtype), "prod", dim, keepdim)
-
-
-@operator("nansum")
-def _nansum(x: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    return reduce(point("where", point("isnan", x), 0.0, x), "sum", dim, keepdim)
-
-
-@operator("amax")
-def _amax(x: Value, dim: Any = (), keepdim: bool = False) -> Value:
-    return reduce(x, "amax", dim, keepdim)
-
-
-@operator("amin")
-def _amin(x: Value, dim: Any = (), keepdim: bool = False) -> Value:
-    return reduce(x, "amin", dim, keepdim)
-
-
-@operator("aminmax")
-def _aminmax(x: Value, *, dim: Any = None, keepdim: bool = False) -> tuple[Value, Value]:
-    return reduce(x, "amin", dim, keepdim), reduce(x, "amax", dim, keepdim)
-
-
-@operator("max")
-def _max(x: Value, dim: Any = None, keepdim: bool = False, other: Any = None) -> Any:
-    if other is not None or isinstance(dim, Value):
-        return point("maximum", x, dim if other is None else other)
-    if dim is None:
-        return reduce(x, "amax")
-    return reduce(x, "amax", dim, keepdim), reduce(x, "argmax", dim, keepdim)
-
-
-@operator("min")
-def _min(x: Value, dim: Any = None, keepdim: bool = False, other: Any = None) -> Any:
-    if other is not None or isinstance(dim, Value):
-        return point("minimum", x, dim if other is None else other)
-    if dim is None:
-        return reduce(x, "amin")
-    return reduce(x, "amin", dim, keepdim), reduce(x, "argmin", dim, keepdim)
-
-
-@operator("argmax")
-def _argmax(x: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    return _arg(x, "argmax", dim, keepdim)
-
-
-@operator("argmin")
-def _argmin(x: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    return _arg(x, "argmin", dim, keepdim)
+operator("max")(_extreme("max", "maximum"))
+operator("min")(_extreme("min", "minimum"))
+operator("argmax")(lambda x, dim=None, keepdim=False: _arg(x, "argmax", dim, keepdim))
+operator("argmin")(lambda x, dim=None, keepdim=False: _arg(x, "argmin", dim, keepdim))
 
 
 def _arg(x: Value, kind: str, dim: Any, keepdim: bool) -> Value:
@@ -99,66 +69,34 @@ def _arg(x: Value, kind: str, dim: Any, keepdim: bool) -> Value:
     return reduce(x, kind, dim, keepdim)
 
 
-@operator("any")
-def _any(x: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    return reduce(point("ne", x, 0), "any", dim, keepdim)
+operator("any")(lambda x, dim=None, keepdim=False: reduce(point("ne", x, 0), "any", dim, keepdim))
+operator("all")(lambda x, dim=None, keepdim=False: reduce(point("ne", x, 0), "all", dim, keepdim))
+operator("count_nonzero")(lambda x, dim=None: reduce(cast(point("ne", x, 0), torch.int64), "sum", dim))
 
 
-@operator("all")
-def _all(x: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    return reduce(point("ne", x, 0), "all", dim, keepdim)
-
-
-@operator("count_nonzero")
-def _count_nonzero(x: Value, dim: Any = None) -> Value:
-    return reduce(cast(point("ne", x, 0), torch.int64), "sum", dim)
-
-
-def _moments(x: Value, dim: Any, correction: Any, keepdim: bool) -> tuple[Value, Value]:
+def _moments(
+    x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+) -> tuple[Value, Value]:
+    """Variance and mean."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if correction is None:
+        correction = 0 if unbiased is False else 1
     center = mean(x, dim, True)
     squares = reduce(point("square", sub(x, center)), "sum", dim, keepdim)
     below = count(x, dim) - correction if correction else count(x, dim)
-    return (center if keepdim else mean(x, dim, False)), div(squares, below)
+    return div(squares, below), (center if keepdim else mean(x, dim, False))
 
 
-def _correction(dim: Any, unbiased: Any, correction: Any) -> tuple[Any, Any]:
-    if isinstance(dim, bool):
-        dim, unbiased = None, dim
-    if correction is not None:
-        return dim, correction
-    return dim, 0 if unbiased is False else 1
-
-
-@operator("var")
-def _var(
-    x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
-) -> Value:
-    dim, correction = _correction(dim, unbiased, correction)
-    return _moments(x, dim, correction, keepdim)[1]
-
-
-@operator("std")
-def _std(
-    x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
-) -> Value:
-    return point("sqrt", _var(x, dim, unbiased, keepdim, correction=correction))
-
-
-@operator("var_mean")
-def _var_mean(
-    x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
-) -> Any:
-    dim, correction = _correction(dim, unbiased, correction)
-    center, variance = _moments(x, dim, correction, keepdim)
-    return variance, center
-
-
-@operator("std_mean")
-def _std_mean(
-    x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
-) -> Any:
-    variance, center = _var_mean(x, dim, unbiased, keepdim, correction=correction)
+def _std_mean(*given: Any, **how: Any) -> tuple[Value, Value]:
+    variance, center = _moments(*given, **how)
     return point("sqrt", variance), center
+
+
+operator("var_mean")(_moments)
+operator("std_mean")(_std_mean)
+operator("var")(lambda *given, **how: _moments(*given, **how)[0])
+operator("std")(lambda *given, **how: _std_mean(*given, **how)[0])
 
 
 @operator("logsumexp")
@@ -169,28 +107,31 @@ def _logsumexp(x: Value, dim: Any, keepdim: bool = False) -> Value:
     return add(point("log", total), reshape(top, total.shape))
 
 
-@operator("softmax")
-def softmax(x: Value, dim: Any = None, dtype: Any = None, _stacklevel: int = 3) -> Value:
-    """Shifted by the maximum."""
+def _shifted(x: Value, dim: Any, dtype: Any) -> tuple[Value, int]:
+    """Elements minus the maximum, with the axis."""
     if dim is None:
         dim = 0 if x.rank in (0, 1, 3) else 1
     x = _typed(x, dtype)
-    raised = point("exp", sub(x, reduce(x, "amax", dim, True)))
+    return sub(x, reduce(x, "amax", dim, True)), dim
+
+
+@operator("softmax")
+def softmax(x: Value, dim: Any = None, dtype: Any = None, _stacklevel: int = 3) -> Value:
+    """Shifted by the maximum."""
+    shifted, dim = _shifted(x, dim, dtype)
+    raised = point("exp", shifted)
     return div(raised, reduce(raised, "sum", dim, True))
 
 
-@operator("softmin")
-def _softmin(x: Value, dim: Any = None, dtype: Any = None, _stacklevel: int = 3) -> Value:
-    return softmax(point("neg", _typed(x, dtype)), dim)
+operator("softmin")(
+    lambda x, dim=None, dtype=None, _stacklevel=3: softmax(point("neg", _typed(x, dtype)), dim)
+)
 
 
 @operator("log_softmax")
 def log_softmax(x: Value, dim: Any = None, dtype: Any = None, _stacklevel: int = 3) -> Value:
     """Shifted by the maximum."""
-    if dim is None:
-        dim = 0 if x.rank in (0, 1, 3) else 1
-    x = _typed(x, dtype)
-    shifted = sub(x, reduce(x, "amax", dim, True))
+    shifted, dim = _shifted(x, dim, dtype)
     return sub(shifted, point("log", reduce(point("exp", shifted), "sum", dim, True)))
 
 
@@ -215,9 +156,9 @@ def norm(
     return point("power", reduce(point("power", size, float(power)), "sum", dim, keepdim), 1.0 / power)
 
 
-@operator("normalize")
-def _normalize(x: Value, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> Value:
-    return div(x, point("maximum", norm(x, p, dim, True), eps))
+operator("normalize")(
+    lambda x, p=2.0, dim=1, eps=1e-12, out=None: div(x, point("maximum", norm(x, p, dim, True), eps))
+)
 
 
 @operator("cosine_similarity")
@@ -228,9 +169,10 @@ def _cosine_similarity(x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) ->
 
 
 @operator("pairwise_distance")
-def _pairwise_distance(
+def pairwise_distance(
     x1: Value, x2: Value, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Value:
+    """A p-norm of the difference of rows."""
     return norm(add(sub(x1, x2), eps), p, -1, keepdim)
 
 
@@ -304,201 +246,3 @@ def _batch_norm(
 @operator("local_response_norm")
 def _local_response_norm(x: Value, size: int, alpha: Any = 1e-4, beta: Any = 0.75, k: Any = 1.0) -> Value:
     raise Unsupported("local_response_norm")
-
-
-def _reduced(values: Value, reduction: str) -> Value:
-    if reduction == "none":
-        return values
-    return mean(values) if reduction == "mean" else reduce(values, "sum")
-
-
-def _loss(values: Value, reduction: str = "mean", size_average: Any = None, reduce: Any = None) -> Value:
-    if size_average is not None or reduce is not None:
-        raise Unsupported("size_average and reduce")
-    return _reduced(values, reduction)
-
-
-@operator("mse_loss")
-def _mse_loss(input: Value, target: Value, weight: Any = None, **how: Any) -> Value:
-    squares = point("square", sub(input, target))
-    if weight is not None:
-        raise Unsupported("weights of elements")
-    return _loss(squares, **how)
-
-
-@operator("l1_loss")
-def _l1_loss(input: Value, target: Value, weight: Any = None, **how: Any) -> Value:
-    if weight is not None:
-        raise Unsupported("weights of elements")
-    return _loss(point("abs", sub(input, target)), **how)
-
-
-@operator("smooth_l1_loss")
-def _smooth_l1_loss(
-    input: Value,
-    target: Value,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    beta: Any = 1.0,
-) -> Value:
-    if float(beta) == 0.0:
-        return _l1_loss(input, target, reduction=reduction)
-    return _loss(point("smooth_", sub(input, target), beta), reduction, size_average, reduce)
-
-
-@operator("huber_loss")
-def _huber_loss(
-    input: Value, target: Value, reduction: str = "mean", delta: Any = 1.0, weight: Any = None
-) -> Value:
-    if weight is not None:
-        raise Unsupported("weights of elements")
-    return _loss(point("huber_", sub(input, target), delta), reduction)
-
-
-@operator("binary_cross_entropy")
-def _binary_cross_entropy(input: Value, target: Value, weight: Any = None, **how: Any) -> Value:
-    present = mul(target, point("maximum", point("log", input), -100.0))
-    absent = mul(sub(1, target), point("maximum", point("log1p", point("neg", input)), -100.0))
-    values = point("neg", add(present, absent))
-    return _loss(values if weight is None else mul(values, weight), **how)
-
-
-@operator("binary_cross_entropy_with_logits")
-def _bce_logits(
-    input: Value, target: Value, weight: Any = None, size_average: Any = None, reduce: Any = None,
-    reduction: str = "mean", pos_weight: Any = None,
-) -> Value:  # fmt: skip
-    if pos_weight is None:
-        values = sub(mul(sub(1, target), input), point("logsigmoid", input))
-    else:
-        factor = add(mul(sub(pos_weight, 1), target), 1)
-        values = sub(mul(sub(1, target), input), mul(factor, point("logsigmoid", input)))
-    return _loss(values if weight is None else mul(values, weight), reduction, size_average, reduce)
-
-
-@operator("kl_div")
-def _kl_div(
-    input: Value,
-    target: Value,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    log_target: bool = False,
-) -> Value:
-    if log_target:
-        values = mul(point("exp", target), sub(target, input))
-    else:
-        values = sub(point("xlogy", target, target), mul(target, input))
-    if reduction == "batchmean":
-        return div(_loss(values, "sum", size_average, reduce), input.shape[0])
-    return _loss(values, reduction, size_average, reduce)
-
-
-@operator("soft_margin_loss")
-def _soft_margin_loss(input: Value, target: Value, **how: Any) -> Value:
-    return _loss(point("log1p", point("exp", mul(point("neg", target), input))), **how)
-
-
-@operator("hinge_embedding_loss")
-def _hinge_embedding_loss(input: Value, target: Value, margin: Any = 1.0, **how: Any) -> Value:
-    apart = point("where", point("ne", target, 1), point("relu", sub(margin, input)), 0.0)
-    return _loss(add(apart, point("where", point("ne", target, -1), input, 0.0)), **how)
-
-
-@operator("margin_ranking_loss")
-def _margin_ranking_loss(input1: Value, input2: Value, target: Value, margin: Any = 0, **how: Any) -> Value:
-    return _loss(point("relu", add(mul(point("neg", target), sub(input1, input2)), margin)), **how)
-
-
-@operator("poisson_nll_loss")
-def _poisson_nll_loss(
-    input: Value,
-    target: Value,
-    log_input: bool = True,
-    full: bool = False,
-    size_average: Any = None,
-    eps: Any = 1e-8,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Value:
-    if full:
-        raise Unsupported("Stirling's term")
-    if log_input:
-        values = sub(point("exp", input), mul(target, input))
-    else:
-        values = sub(input, mul(target, point("log", add(input, eps))))
-    return _loss(values, reduction, size_average, reduce)
-
-
-@operator("gaussian_nll_loss")
-def _gaussian_nll_loss(
-    input: Value, target: Value, var: Value, full: bool = False, eps: Any = 1e-6, reduction: str = "mean"
-) -> Value:
-    if not isinstance(var, Value):
-        raise Unsupported("a variance that is a number")
-    if var.rank == input.rank - 1:
-        var = unsqueeze(var, -1)
-    var = point("maximum", var, eps)
-    loss = mul(add(point("log", var), div(point("square", sub(input, target)), var)), 0.5)
-    return _loss(add(loss, 0.9189385332046727) if full else loss, reduction)
-
-
-@operator("cosine_embedding_loss")
-def _cosine_embedding_loss(input1: Value, input2: Value, target: Value, margin: Any = 0, **how: Any) -> Value:
-    eps = 1e-12
-    dot = reduce(mul(input1, input2), "sum", -1)
-    squares = [add(reduce(point("square", x), "sum", -1), eps) for x in (input1, input2)]
-    cosine = div(dot, point("sqrt", mul(*squares)))
-    near = point("where", point("eq", target, 1), sub(1, cosine), 0.0)
-    far = point("where", point("eq", target, -1), point("relu", sub(cosine, margin)), 0.0)
-    return _loss(add(near, far), **how)
-
-
-@operator("triplet_margin_loss")
-def _triplet_margin_loss(
-    anchor: Value, positive: Value, negative: Value, margin: Any = 1.0, p: Any = 2, eps: Any = 1e-6,
-    swap: bool = False, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
-) -> Value:  # fmt: skip
-    near, far = (_pairwise_distance(anchor, other, p, eps) for other in (positive, negative))
-    if swap:
-        far = point("minimum", far, _pairwise_distance(positive, negative, p, eps))
-    return _loss(point("relu", add(sub(near, far), margin)), reduction, size_average, reduce)
-
-
-@operator("cross_entropy")
-def _cross_entropy(
-    input: Value, target: Value, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
-    reduce: Any = None, reduction: str = "mean", label_smoothing: Any = 0.0,
-) -> Value:  # fmt: skip
-    if weight is not None or float(label_smoothing) or int(ignore_index) != -100:
-        raise Unsupported("weights of classes, ignored classes or smoothed labels")
-    dim = 0 if input.rank == 1 else 1
-    logs = log_softmax(input, dim)
-    if target.dtype.is_floating_point:
-        values = point("neg", _plain_sum(mul(logs, target), dim))
-        if reduction == "mean":
-            return div(_reduced(values, "sum"), count(values, None))
-        return _reduced(values, reduction)
-    return _nll(logs, target, dim, reduction)
-
-
-def _plain_sum(x: Value, dim: int) -> Value:
-    return reduce(x, "sum", dim)
-
-
-def _nll(logs: Value, target: Value, dim: int, reduction: str) -> Value:
-    index = unsqueeze(target, dim)
-    picked = make("gather", (logs, index), index.shape, logs.dtype, dim=dim)
-    values = point("neg", reshape(picked, target.shape))
-    return _reduced(values, reduction)
-
-
-@operator("nll_loss")
-def _nll_loss(
-    input: Value, target: Value, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
-    reduce: Any = None, reduction: str = "mean",
-) -> Value:  # fmt: skip
-    if weight is not None or int(ignore_index) != -100:
-        raise Unsupported("weights of classes or ignored classes")
-    return _nll(input, target, 0 if input.rank == 1 else 1, reduction)

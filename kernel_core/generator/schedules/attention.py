@@ -9,11 +9,12 @@ from __future__ import annotations
 import torch
 
 from kernel_core.generator.index import Group, Index, letters
-from kernel_core.generator.ir import Value
-from kernel_core.generator.kernel import HALF, Kernel
+from kernel_core.generator.ir import Value, is_point
+from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.schedules.gemm import aligned
 from kernel_core.generator.schedules.written import Context, Written, store_outputs
 from kernel_core.generator.sizes import product
+from kernel_core.generator.values import HALF
 
 SMALL_HEAD, LARGE_HEAD = 64, 128
 """Head sizes up to which a tile of keys has 64 and 32 rows; beyond them it has 16."""
@@ -77,29 +78,19 @@ def _write_lines(
     kernel.line("e = tl.arange(0, BLOCK_E)")
     if z:
         kernel.line("z = tl.program_id(1).to(tl.int64)")
-    for name in (
-        "m",
-        "d",
-        "e",
-        "n",
-        "z",
-        "qk",
-        "scores",
-        "top",
-        "total",
-        "acc",
-        "new_top",
-        "weights",
-        "shrink",
-        "shift",
-    ):
+    own = ("m", "d", "e", "n", "z", "qk", "scores", "top", "total", "acc", "new_top", "weights", "end")
+    for name in (*own, "shrink", "shift"):
         kernel.fresh(name)
     place = {name: group.digit(0) for name, group in groups.items()}
     query = kernel.at(q, aligned([*z, place["m"], place["d_of_q"]], q))
     kernel.line('top = tl.full((BLOCK_M, 1), float("-inf"), dtype=tl.float32)')
     kernel.line("total = tl.zeros((BLOCK_M, 1), dtype=tl.float32)")
     kernel.line("acc = tl.zeros((BLOCK_M, BLOCK_E), dtype=tl.float32)")
-    with kernel.loop(f"for start in range(0, {argument['N']}, BLOCK_N):"):
+    end = argument["N"]
+    if _is_causal(anchor.scores):
+        kernel.line(f"end = tl.minimum({end}, (tl.program_id(0) + 1) * BLOCK_M)")
+        end = "end"
+    with kernel.loop(f"for start in range(0, {end}, BLOCK_N):"):
         kernel.line("n = start + tl.arange(0, BLOCK_N)")
         key = kernel.at(k, aligned([*z, place["d_of_k"], place["n"]], k))
         kernel.line(f"qk = tl.dot({query}{kind}, {key}{kind}{option})")
@@ -116,3 +107,17 @@ def _write_lines(
         kernel.line(f"acc = acc * shrink + tl.dot(weights{kind}, {value}{kind}{option})")
         kernel.line("top = new_top")
     kernel.line("acc = acc / total")
+
+
+def _is_causal(scores: Value) -> bool:
+    """Return True if keys behind a query have the score of minus infinity, and no other sum comes later."""
+    if not is_point(scores, "where") or scores.inputs[2] != float("-inf"):
+        return False
+    condition = scores.inputs[0]
+    if not is_point(condition, "le"):
+        return False
+    key, query = condition.inputs
+    return all(
+        isinstance(place, Value) and place.op == "iota" and place.inputs == (0, 1) and place.dim == axis
+        for place, axis in ((key, condition.rank - 1), (query, condition.rank - 2))
+    )

@@ -12,10 +12,10 @@ from itertools import accumulate
 from kernel_core.generator.index import Group, Index, Text, groups_of, image_letters, is_zero, join
 from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import Kernel
+from kernel_core.generator.places import ATOM
 from kernel_core.generator.schedules.gemm import Tile
-from kernel_core.generator.schedules.written import Context, Written, store_outputs
-from kernel_core.generator.sizes import Size, is_one, product
-from kernel_core.generator.text import ATOM
+from kernel_core.generator.schedules.written import Context, Written, block_of, store_outputs
+from kernel_core.generator.sizes import Size, is_one
 
 FEW = 16
 """Output channels of a group below which tiles of a product would be empty."""
@@ -34,18 +34,8 @@ def write(context: Context) -> Written:
     names = image_letters(anchor.rank)
     taps = _taps(anchor)
     many = int(groups) > 1 or isinstance(groups, Size)
-    tile = Tile(
-        context,
-        (groups,) if many else (),
-        ("G",),
-        (anchor.shape[0], *anchor.shape[2:]),
-        (names[0], *(f"O{letter}" for letter in names[2:])),
-        (out,),
-        ("OC",),
-        (own_in,),
-        ("C",),
-        taps=taps,
-    )
+    rows = (anchor.shape[0], *anchor.shape[2:]), (names[0], *(f"O{letter}" for letter in names[2:]))
+    tile = Tile(context, ((groups,) if many else (), ("G",)), rows, (out, "OC"), (own_in, "C"), taps)
     tile.kernel.name_axes(x.shape, names)
     _name_geometry(tile.kernel, anchor)
     kernel, z = tile.kernel, tile.batch.digit(0) if many else 0
@@ -63,10 +53,7 @@ def write(context: Context) -> Written:
         return kernel.at(weight, [*front, *offsets])
 
     own: list[Index] = [tile.m.digit(0), out_channel, *places]
-    plan = (
-        "Implicit GEMM: rows are output positions, columns are output channels; "
-        "each kernel offset adds a product over the input channels."
-    )
+    plan = "Implicit GEMM: each kernel offset adds a product over the input channels to a tile of outputs."
     return tile.finish(left, right, own, plan)
 
 
@@ -113,7 +100,7 @@ def _loaded(
     inside = kernel.remember(
         ("inside", id(anchor)),
         depth,
-        lambda: _line(kernel, "inside", " & ".join(f"({b})" for b in bounds), depth),
+        lambda: kernel.named("inside", " & ".join(f"({b})" for b in bounds), depth),
     )
     with kernel.guarded(Text(f"{inside}{view}", groups)):
         loaded = kernel.at(x, coords)
@@ -134,7 +121,7 @@ def _position(
     pad = "" if padding == "0" else padding
 
     def line(name: str, text: str) -> str:
-        return kernel.remember((name, id(anchor)), tap.depth, lambda: _line(kernel, name, text, tap.depth))
+        return kernel.remember((name, id(anchor)), tap.depth, lambda: kernel.named(name, text, tap.depth))
 
     if not anchor.transposed:
         text = at if stride == "1" else f"{at} * {stride}"
@@ -150,32 +137,21 @@ def _position(
     return name, [f"{full} >= 0", f"{full} % {stride} == 0", f"{name} < {size}"]
 
 
-def _line(kernel: Kernel, name: str, text: str, depth: int) -> str:
-    fresh = kernel.fresh(name, depth)
-    kernel.line(f"{fresh} = {text}", depth)
-    return fresh
-
-
 def _direct(context: Context, out: int, own_in: int) -> Written:
     """Few channels a group, as in a depthwise convolution: a program sums over the offsets itself."""
     anchor = context.region.anchor
     weight = anchor.inputs[1]
     axes = image_letters(anchor.rank)
-    group = Group("i", anchor.shape, (*axes[:2], *(f"O{axis}" for axis in axes[2:])), mask="mask")
-    kernel = context.kernel([group])
-    count = kernel.total(product(anchor.shape), "n_elements", is_flat=True)
-    kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
-    kernel.line(f"mask = i < {count}")
-    kernel.fresh("acc")
+    names = (*axes[:2], *(f"O{axis}" for axis in axes[2:]))
+    kernel, group, coords, count = block_of(context, anchor, names)
     kernel.line("acc = tl.zeros((BLOCK,), dtype=tl.float32)")
-    coords: list[Index] = [group.digit(axis) for axis in range(anchor.rank)]
     taps = _taps(anchor)
     channels = Group("ic", (own_in,), ("IC",), depth=1 + max(tap.depth for tap in taps))
     kernel.name_sizes([group, *taps, channels])
     kernel.name_axes(anchor.inputs[0].shape, axes)
     _name_geometry(kernel, anchor)
     own = Text(f"{kernel.index(coords[1])[0]} // {kernel.size(out)}", groups_of(coords[1]), 2)
-    base: Index = coords[1] if _is(out, 1) or int(out) == 1 else own
+    base: Index = coords[1] if int(out) == 1 else own
     inner: Index = 0 if int(own_in) == 1 else channels.digit(0)
     channel = base if int(own_in) == 1 else join(base, own_in, inner)
     with ExitStack() as loops:
@@ -198,7 +174,3 @@ def _direct(context: Context, out: int, own_in: int) -> Written:
     store_outputs(kernel, context.region, anchor, coords)
     plan = "Each program computes one block of outputs and sums over the kernel offsets."
     return context.finish(kernel, {"BLOCK": str(BLOCK)}, f"(triton.cdiv({count}, {BLOCK}),)", plan)
-
-
-def _is(number: int, wanted: int) -> bool:
-    return not isinstance(number, Size) and number == wanted

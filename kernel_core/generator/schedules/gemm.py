@@ -7,11 +7,12 @@ from contextlib import ExitStack
 
 import torch
 
-from kernel_core.generator.index import Digit, Group, Index, letters
+from kernel_core.generator.index import Group, Index, letters
 from kernel_core.generator.ir import Value
-from kernel_core.generator.kernel import HALF, Kernel
+from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.schedules.written import Context, Written, store_outputs
 from kernel_core.generator.sizes import is_one, product
+from kernel_core.generator.values import HALF
 
 CONFIGS = """CONFIGS = [
     triton.Config({"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}, num_warps=4, num_stages=3),
@@ -20,6 +21,9 @@ CONFIGS = """CONFIGS = [
     triton.Config({"BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 64}, num_warps=4, num_stages=4),
 ]
 """
+
+Axes = tuple[tuple[int, ...], tuple[str, ...]]
+"""Sizes and names of axes."""
 
 
 def write(context: Context) -> Written:
@@ -34,15 +38,7 @@ def write(context: Context) -> Written:
     m_sizes = tuple(anchor.shape[: lead + 1]) if folds else (anchor.shape[lead],)
     m_names = names[: lead + 1] if folds else (names[lead],)
     tile = Tile(
-        context,
-        batch,
-        names[:lead],
-        m_sizes,
-        m_names,
-        (anchor.shape[-1],),
-        (names[-1],),
-        (a.shape[-1],),
-        ("K",),
+        context, (batch, names[:lead]), (m_sizes, m_names), (anchor.shape[-1], names[-1]), (a.shape[-1], "K")
     )
     z = [tile.batch.digit(axis) for axis in range(len(batch))]
     m = [tile.m.digit(axis) for axis in range(len(m_sizes))]
@@ -70,29 +66,20 @@ class Tile:
     """A kernel that owns tiles of a product; matrix products and convolutions differ in their loads."""
 
     def __init__(
-        self,
-        context: Context,
-        batch: tuple[int, ...],
-        batch_names: tuple[str, ...],
-        m: tuple[int, ...],
-        m_names: tuple[str, ...],
-        n: tuple[int, ...],
-        n_names: tuple[str, ...],
-        k: tuple[int, ...],
-        k_names: tuple[str, ...],
+        self, context: Context, batch: Axes, m: Axes, n: tuple[int, str], k: tuple[int, str],
         taps: Sequence[Group] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Axes of the batch, of rows, columns and of the sum; `taps` are loops around the sum."""
         self.context = context
         self.taps = [tap for tap in taps if not is_one(tap.sizes[0])]
         depth = len(self.taps) + 1
-        self.batch = Group("z", batch, batch_names)
-        self.m = Group("m", m, m_names, "[:, None]")
-        self.n = Group("n", n, n_names, "[None, :]")
-        self.k_of_a = Group("k", k, k_names, "[None, :]", depth=depth)
-        self.k_of_b = Group("k", k, k_names, "[:, None]", depth=depth)
+        self.batch = Group("z", *batch)
+        self.m = Group("m", *m, "[:, None]")
+        self.n = Group("n", (n[0],), (n[1],), "[None, :]")
+        self.k_of_a = Group("k", (k[0],), (k[1],), "[None, :]", depth=depth)
+        self.k_of_b = Group("k", (k[0],), (k[1],), "[:, None]", depth=depth)
         self.kernel: Kernel = context.kernel([self.batch])
-        sizes = {"M": product(m), "N": product(n), "K": product(k)}
+        sizes = {"M": product(m[0]), "N": n[0], "K": k[0]}
         roles = {"M": "M", "N": "OC", "K": "C"} if taps else {name: name for name in sizes}
         self.size = {
             name: self.kernel.total(size, roles[name], name == "M", is_own=True)
@@ -111,7 +98,6 @@ class Tile:
         kernel.line("n = (tl.program_id(0) % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)")
         if self.batch.sizes:
             kernel.line("z = tl.program_id(1).to(tl.int64)")
-        kernel.fresh("acc")
         kernel.line("acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)")
         anchor = context.region.anchor
         is_half = anchor.dtype in HALF
@@ -139,6 +125,3 @@ class Tile:
             decorator=f"@triton.autotune(configs=CONFIGS, key=[{key}])\n",
             helpers={"CONFIGS": CONFIGS}, tuned=("BLOCK_M", "BLOCK_N", "BLOCK_K"),
         )  # fmt: skip
-
-
-__all__ = ["Digit", "Tile", "write"]

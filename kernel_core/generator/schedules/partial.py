@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import torch
-
 from kernel_core.generator.index import Group, Index, letters
-from kernel_core.generator.schedules.row import MULTIPLY, identity
+from kernel_core.generator.schedules.rows import MULTIPLY, accumulator, filled, identity
 from kernel_core.generator.schedules.written import Context, Written, store_at
 from kernel_core.generator.sizes import host, product
 
@@ -20,24 +18,17 @@ def write(context: Context) -> Written:
     axes = [axis for axis in range(x.rank) if axis not in dims]
     kept = Group("row", tuple(x.shape[axis] for axis in axes), tuple(names[axis] for axis in axes))
     walked = Group(
-        "cols",
-        tuple(x.shape[axis] for axis in dims),
-        tuple(names[axis] for axis in dims),
-        mask="mask",
+        "cols", tuple(x.shape[axis] for axis in dims), tuple(names[axis] for axis in dims), mask="mask",
         depth=1,
-    )
+    )  # fmt: skip
     kernel = context.kernel([kept, walked])
     length = kernel.total(product(walked.sizes), "n_cols")
     has_rows = int(product(kept.sizes)) > 1
     kernel.line("part = tl.program_id(0).to(tl.int64)")
     if has_rows:
         kernel.line("row = tl.program_id(1).to(tl.int64)")
-    kind = "tl.float32" if x.dtype.is_floating_point and x.dtype is not torch.float64 else "tl.float64" if (
-        x.dtype.is_floating_point
-    ) else "tl.int64"  # fmt: skip
     neutral = identity(anchor.kind, x.dtype)
-    kernel.line(f"acc = tl.full((BLOCK,), {neutral}, dtype={kind})")
-    kernel.fresh("acc")
+    kernel.line(f"acc = {filled('(BLOCK,)', neutral, accumulator(x.dtype))}")
     rows, along = iter(range(len(axes))), iter(range(len(dims)))
     coords: list[Index] = [
         walked.digit(next(along)) if axis in dims else kept.digit(next(rows)) for axis in range(x.rank)
@@ -61,9 +52,7 @@ def write(context: Context) -> Written:
     store_at(kernel, anchor, (place, place, anchor.shape))
     grid = f"({host(anchor.shape[1])}{f', {host(anchor.shape[0])}' if has_rows else ','})"
     return context.finish(
-        kernel,
-        {"BLOCK": str(BLOCK)},
-        grid,
+        kernel, {"BLOCK": str(BLOCK)}, grid,
         "Each program reduces one part; a second kernel joins the parts.",
         helpers={"multiply": MULTIPLY} if anchor.kind == "prod" else {},
-    )
+    )  # fmt: skip

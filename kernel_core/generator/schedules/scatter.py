@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kernel_core.generator.index import Group, Index, Text, flatten, groups_of, letters
-from kernel_core.generator.schedules.written import Context, Written
-from kernel_core.generator.sizes import product
+from kernel_core.generator.index import Index, Text, flatten, groups_of, letters
+from kernel_core.generator.schedules.written import Context, Written, block_of
 
 BLOCK = 1024
 _ATOMIC = {"sum": "atomic_add", "amax": "atomic_max", "amin": "atomic_min"}
@@ -14,12 +13,7 @@ def write(context: Context) -> Written:
     """Writes of all elements of the source into a copy of the tensor; sums and extremes are atomic."""
     anchor = context.region.anchor
     x, source, *indices = anchor.inputs
-    group = Group("i", source.shape, letters(source.rank), mask="mask")
-    kernel = context.kernel([group])
-    count = kernel.total(product(source.shape), "n_elements", is_flat=True)
-    kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
-    kernel.line(f"mask = i < {count}")
-    coords: list[Index] = [group.digit(axis) for axis in range(source.rank)]
+    kernel, _, coords, count = block_of(context, source, letters(source.rank))
     names = [kernel.at(index, coords) for index in indices]
     place: list[Index] = []
     for how, number in anchor.axes:
@@ -27,13 +21,12 @@ def write(context: Context) -> Written:
         place.append(Text(names[number], own, 4) if how == "index" else coords[number])
     value = kernel.at(source, coords)
     flat = flatten(place, x.shape)
-    offset, mask = kernel.index(flat)[0], kernel.mask([flat])
+    offset, mask = kernel.offset(flat, "out"), kernel.mask([flat], "out")
     if anchor.bounded:
         axis = next(axis for axis, (how, _) in enumerate(anchor.axes) if how == "index")
         mask = f"{mask} & (" if mask else "("
         mask += f"{names[0]} < {kernel.size(x.shape[axis])})"
-    pointer = kernel.fresh("out_ptr")
-    kernel.pointers[pointer] = anchor
+    pointer = kernel.output(anchor)
     write = _ATOMIC.get(anchor.kind, "store")
     masked = f", mask={mask}" if mask else ""
     kernel.line(f"tl.{write}({pointer} + {offset}, {value}{masked})")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from kernel_core.generator.index import Group, Index, Text, flatten, groups_of, image_letters, letters
 from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import Kernel
-from kernel_core.generator.schedules.row import identity
-from kernel_core.generator.schedules.written import Context, Written, store_outputs
-from kernel_core.generator.sizes import Size, product
+from kernel_core.generator.schedules.rows import accumulator, filled, identity
+from kernel_core.generator.schedules.written import Context, Written, block_of, store_outputs
+from kernel_core.generator.sizes import is_named, is_one
 
 BLOCK = 256
 
@@ -18,19 +18,12 @@ def write(context: Context) -> Written:
     lead = anchor.rank - len(anchor.kernel)
     axes = image_letters(len(anchor.kernel) + 2)[2:]
     names = (*letters(anchor.rank)[:lead], *(f"O{axis}" for axis in axes))
-    group = Group("i", anchor.shape, names, mask="mask")
-    kernel = context.kernel([group])
-    count = kernel.total(product(anchor.shape), "n_elements", is_flat=True)
-    kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
-    kernel.line(f"mask = i < {count}")
+    kernel, group, coords, count = block_of(context, anchor, names)
     x = anchor.inputs[0]
     neutral = identity(anchor.kind, x.dtype)
-    kernel.fresh("acc")
-    kind = "tl.float32" if x.dtype.is_floating_point else "tl.int64"
-    kernel.line(f"acc = tl.full((BLOCK,), {neutral}, dtype={kind})")
+    kernel.line(f"acc = {filled('(BLOCK,)', neutral, accumulator(x.dtype))}")
     if anchor.kind == "argmax":
         kernel.line(f"{kernel.fresh('place')} = tl.zeros((BLOCK,), dtype=tl.int64)")
-    coords: list[Index] = [group.digit(axis) for axis in range(anchor.rank)]
     loops = [
         Group(f"k{axis.lower()}", (size,), (f"K{axis}",))
         for axis, size in zip(axes, anchor.kernel, strict=True)
@@ -46,6 +39,9 @@ def write(context: Context) -> Written:
 def _walk(
     kernel: Kernel, loops: list[Group], level: int, anchor: Value, coords: list[Index], neutral: str
 ) -> None:
+    if level < len(loops) and is_one(loops[level].sizes[0]):
+        _walk(kernel, loops, level + 1, anchor, coords, neutral)
+        return
     if level < len(loops):
         object.__setattr__(loops[level], "depth", kernel.depth + 1)
         with kernel.loop(f"for {loops[level].name} in range({kernel.size(loops[level].sizes[0])}):"):
@@ -58,13 +54,17 @@ def _walk(
         stride, padding, dilation = anchor.stride[axis], anchor.padding[axis], anchor.dilation[axis]
         groups = groups_of(coords[lead + axis]) | {loop}
         at = kernel.index(coords[lead + axis])[0]
-        at = at if _is(stride, 1) else f"{at} * {kernel.size(stride)}"
-        step = loop.name if _is(dilation, 1) else f"{loop.name} * {kernel.size(dilation)}"
-        text = f"{at} + {step}" if _is(padding, 0) else f"{at} + {step} - {kernel.size(padding)}"
-        size = kernel.size(x.shape[lead + axis], image_letters(len(loops) + 2)[2 + axis])
-        if not _is(padding, 0) or anchor.is_partial:
+        at = at if is_one(stride) else f"{at} * {kernel.size(stride)}"
+        step = loop.name if is_one(dilation) else f"{loop.name} * {kernel.size(dilation)}"
+        text = at if is_one(loop.sizes[0]) else f"{at} + {step}"
+        has_edge = is_named(padding) or int(padding) != 0
+        text += f" - {kernel.size(padding)}" * has_edge
+        letter = image_letters(len(loops) + 2)[2 + axis]
+        size = kernel.size(x.shape[lead + axis], letter)
+        text = kernel.named(f"i{letter.lower()}", text, loop.depth)
+        if has_edge or anchor.is_partial:
             conditions += [Text(f"{text} >= 0", groups), Text(f"{text} < {size}", groups)]
-        inner[lead + axis] = Text(text, groups, 2)
+        inner[lead + axis] = Text(text, groups, 4)
     with kernel.guarded(*conditions):
         name = kernel.at(x, inner, 0.0 if anchor.kind == "sum" else float("-inf"))
     if conditions and not kernel.in_memory(x):
@@ -74,7 +74,3 @@ def _walk(
         kernel.line(f"better = {name} > acc")
         kernel.line(f"place = tl.where(better, {flat}, place)")
     kernel.line(f"acc += {name}" if anchor.kind == "sum" else f"acc = tl.maximum(acc, {name})")
-
-
-def _is(number: int, wanted: int) -> bool:
-    return not isinstance(number, Size) and number == wanted

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernel_core.generator.fuse import Region
-from kernel_core.generator.index import Group, Index
+from kernel_core.generator.index import Group, Index, flatten, is_zero
 from kernel_core.generator.ir import CHEAP, Value
 from kernel_core.generator.kernel import Kernel
-from kernel_core.generator.sizes import Size, host, product
+from kernel_core.generator.lines import folded
+from kernel_core.generator.sizes import Size, is_one, product
 
 
 @dataclass
@@ -37,6 +39,8 @@ class Written:
     totals: dict[str, bool] = field(default_factory=dict)
     """Sizes that the host computes before the launch; True for numbers of rows or elements."""
     helpers: dict[str, str] = field(default_factory=dict)
+    warps: int = 4
+    """Warps of a program; 4 are Triton's default."""
     starts_from: Value | None = None
     """Tensor that the output is a copy of before the launch."""
 
@@ -54,71 +58,63 @@ class Context:
 
     def kernel(self, groups: Sequence[Group]) -> Kernel:
         """An empty kernel of the region."""
-        own = set(self.region.core)
+        own = self.region.core
 
         def inside(value: Value) -> bool:
-            if id(value) in own:
-                return True
-            return value.op in CHEAP and id(value) not in self.materialised
+            return id(value) in own or (value.op in CHEAP and id(value) not in self.materialised)
 
         kernel = Kernel(self.name, inside, self.name_of)
+        read = {id(tensor) for value in own.values() for tensor in value.tensors}
+        kernel.results = {id(value) for value in self.region.outputs} - read
         kernel.name_sizes(groups)
         return kernel
 
     def finish(
         self, kernel: Kernel, constants: dict[str, str], grid: str, plan: str, *, decorator: str = "",
-        helpers: dict[str, str] | None = None, tuned: Sequence[str] = (),
+        helpers: dict[str, str] | None = None, tuned: Sequence[str] = (), warps: int = 4,
     ) -> Written:  # fmt: skip
         """The text of the kernel; `constants` are its constexpr parameters with host values."""
         kernel.name_roles()
-        parameters = [
-            *kernel.pointers,
-            *kernel.numbers,
-            *(f"{name}: tl.constexpr" for name in (*constants, *tuned)),
-        ]
-        line = f"def {self.name}({', '.join(parameters)}):"
-        if len(line) > 100:
-            line = f"def {self.name}(\n    " + ",\n    ".join(packed(parameters)) + ",\n):"
-        text = f"{decorator}@triton.jit\n{line}\n    # {plan}\n" + "\n".join(kernel.lines()) + "\n"
+        lines = "\n".join(kernel.lines())
+        read = set(re.findall(r"\w+", lines + decorator))
+        kernel.numbers = {name: text for name, text in kernel.numbers.items() if name in read}
+        outputs = [id(value) for value in self.region.outputs]
+        kernel.pointers = dict(sorted(kernel.pointers.items(), key=lambda item: id(item[1]) in outputs))
+        constexprs = [f"{name}: tl.constexpr" for name in (*constants, *tuned)]
+        parameters = [*kernel.pointers, *kernel.numbers, *constexprs]
+        head = folded(f"def {self.name}({', '.join(parameters)}):")
+        text = f"{decorator}@triton.jit\n{head}\n    # {plan}\n{lines}\n"
         return Written(
             self.name, text, grid, kernel.pointers, kernel.numbers, constants, self.region.outputs,
-            plan, tuple(kernel.fused), kernel.sizes, kernel.totals, helpers or {},
+            plan, tuple(kernel.fused), kernel.sizes, kernel.totals, helpers or {}, warps,
         )  # fmt: skip
 
 
-def packed(parts: Sequence[str], width: int = 96) -> list[str]:
-    """Lines of as many parts as fit, for code between parentheses."""
-    lines: list[str] = []
-    for part in parts:
-        if lines and len(lines[-1]) + len(part) + 2 <= width:
-            lines[-1] += f", {part}"
-        else:
-            lines.append(part)
-    return lines
+def block_of(context: Context, value: Value, names: Sequence[str]) -> tuple[Kernel, Group, list[Index], str]:
+    """A kernel whose programs own `BLOCK` elements of a tensor: with its group, the index and the count."""
+    group = Group("i", value.shape, tuple(names), mask="mask")
+    kernel = context.kernel([group])
+    count = kernel.total(product(value.shape), "n_elements", is_flat=True)
+    kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
+    kernel.line(f"mask = i < {count}")
+    return kernel, group, [group.digit(axis) for axis in range(value.rank)], count
 
 
-def store_outputs(
-    kernel: Kernel, region: Region, anchor: Value, coords: list[Index], only: Any = None
-) -> None:
+def store_outputs(kernel: Kernel, region: Region, anchor: Value, coords: list[Index]) -> None:
     """Store each output at the index where the anchor's own result stands; reshapes keep the order."""
     places = places_of(kernel, region, anchor, coords)
     for value in region.outputs:
-        if only is None or only(value):
-            store_at(kernel, value, places[id(value)])
+        store_at(kernel, value, places[id(value)])
 
 
 def store_at(kernel: Kernel, value: Value, place: tuple[list[Index], list[Index], Sequence[int]]) -> None:
     """Store a value with its own index and the place in memory."""
     coords, where, shape = place
     name = kernel.at(value, coords)
-    pointer = kernel.fresh("out_ptr")
-    kernel.pointers[pointer] = value
-    from kernel_core.generator.index import flatten, is_zero
-    from kernel_core.generator.sizes import is_one
-
+    pointer = kernel.output(value)
     offset = flatten([0 if is_one(size) else coord for coord, size in zip(where, shape, strict=True)], shape)
-    mask = kernel.mask([offset])
-    text = pointer if is_zero(offset) else f"{pointer} + {kernel.index(offset)[0]}"
+    mask = kernel.mask([offset], "out")
+    text = pointer if is_zero(offset) else f"{pointer} + {kernel.offset(offset, 'out')}"
     kernel.line(f"tl.store({text}, {name}{f', mask={mask}' if mask else ''})")
 
 
@@ -150,21 +146,3 @@ def places_of(
 def power_of_two(size: int) -> int:
     """The next power of two."""
     return 1 << max(int(size) - 1, 0).bit_length()
-
-
-def is_large(size: int, limit: int) -> bool:
-    """True if a size of the problem exceeds a limit."""
-    return int(size) > limit
-
-
-__all__ = [
-    "Context",
-    "Size",
-    "Written",
-    "host",
-    "is_large",
-    "places_of",
-    "power_of_two",
-    "store_at",
-    "store_outputs",
-]

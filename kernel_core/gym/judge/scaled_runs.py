@@ -172,7 +172,7 @@ class ScaledRuns:
 
 @dataclass(frozen=True, slots=True)
 class _Probed:
-    """What a dry run shows of some sizes."""
+    """Turns and steps that a dry run counts at some sizes."""
 
     turns: Turns = field(default_factory=dict)
     steps: int = 0

@@ -1,0 +1,113 @@
+"""Write the pages of this folder: `just kernels`.
+
+The problems beside this file are the input. A kernel whose text has changed is judged again on the CPU.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+from kernel_core.generator.answer import Answer, answer
+from kernel_core.interop.batch import request_of
+from kernel_core.interop.judged import judge_here
+from kernel_core.problems.load import load_file
+from kernel_core.records import Evaluation, Problem, sha256_text
+
+HERE = Path(__file__).parent
+VERDICTS = HERE / "verdicts.json"
+HEAD = """\
+# Kernels that the generator writes
+
+The [generator](../generator.md) wrote these kernels; no line was changed by hand. `just kernels` writes this
+folder again. Speed-ups are predicted for one forward pass on an H200, relative to eager PyTorch.
+
+| kind | problem | launches | what fuses | verdict | predicted speed-up |
+|---|---|---|---|---|---|
+"""
+PAGE = """\
+# {title}
+
+```python
+{problem}
+```
+
+## Plan
+
+```
+{plan}
+```
+
+## Kernel
+
+```python
+{kernel}
+```
+"""
+
+
+def answers() -> dict[str, tuple[Problem, Answer]]:
+    """Each problem of this folder with its answer, by the problem's name."""
+    files = [path for path in sorted(HERE.glob("*.py")) if path != Path(__file__)]
+    problems = {path.stem: load_file(path) for path in files}
+    return {name: (problem, answer(problem)) for name, problem in problems.items()}
+
+
+def sha_of(written: Answer) -> str:
+    """Name of a kernel's text in `verdicts.json`."""
+    return sha256_text(written.source)[:16]
+
+
+def judged(answered: dict[str, tuple[Problem, Answer]], known: dict[str, Any]) -> dict[str, Any]:
+    """Verdicts by the problem's name; kernels whose text is known keep theirs."""
+    shas = {name: sha_of(written) for name, (_, written) in answered.items()}
+    new = [name for name, sha in shas.items() if known.get(name, {}).get("sha") != sha]
+    requests = [request_of(answered[name][0], answered[name][1].source, {}, 1, "cpu") for name in new]
+    results = judge_here(requests, {"device": "cpu", "rules": "dojo", "cluster": "local"})[0] if new else []
+    verdicts = {name: row for name, row in known.items() if name in answered}
+    for name, result in zip(new, results, strict=True):
+        outcome = result.outcome
+        if not isinstance(outcome, Evaluation):
+            raise outcome
+        traffic = outcome.traffic
+        verdicts[name] = {
+            "sha": shas[name],
+            "verdict": str(outcome.verdict),
+            "launches": traffic and traffic.num_launches,
+            "speedup": outcome.predicted_speedup and round(outcome.predicted_speedup, 2),
+        }
+    return dict(sorted(verdicts.items()))
+
+
+def pages(answered: dict[str, tuple[Problem, Answer]], verdicts: dict[str, Any]) -> dict[str, str]:
+    """The text of each page by its file name."""
+    rows, texts = [], {}
+    for name, (problem, written) in answered.items():
+        title = name.replace("_", " ").capitalize()
+        tree = ast.parse(problem.source)
+        model = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Model")
+        verdict = verdicts[name]
+        cells = [
+            f"[{title}]({name}.md)", ast.get_docstring(model), verdict["launches"], written.steps,
+            verdict["verdict"], verdict["speedup"],
+        ]  # fmt: skip
+        rows.append(f"| {' | '.join(map(str, cells))} |\n")
+        texts[f"{name}.md"] = PAGE.format(
+            title=title, problem=problem.source.strip(), plan=written.thinking, kernel=written.source.strip()
+        )
+    return {"README.md": HEAD + "".join(rows), **texts}
+
+
+def main() -> None:
+    """Judge what is new and write all pages."""
+    answered = answers()
+    verdicts = judged(answered, json.loads(VERDICTS.read_text()) if VERDICTS.exists() else {})
+    VERDICTS.write_text(json.dumps(verdicts, indent=1) + "\n")
+    for name, text in pages(answered, verdicts).items():
+        (HERE / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""Lines as an author writes them: what is read once stands where it is read, and long lines are broken.
+
+A schedule names every intermediate. `joined` puts a pure line into the only line of its block that reads its
+name, as long as that line stays short.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+LONGEST, _LONGEST_JOINED = 100, 84
+"""Characters of a line, and of one that another line was joined to."""
+
+
+def joined(lines: Sequence[str], pure: set[str]) -> list[str]:
+    """The body of a kernel with lines joined; `pure` are names of lines without loads that may move."""
+    return list(_texts(_joined(ast.parse("\n".join(lines)).body, pure, 4), 4))
+
+
+def _texts(block: list[ast.stmt], indent: int) -> Iterator[str]:
+    for statement in block:
+        if isinstance(statement, ast.For):
+            yield " " * indent + f"for {ast.unparse(statement.target)} in {ast.unparse(statement.iter)}:"
+            yield from _texts(statement.body, indent + 4)
+        else:
+            yield folded(_text(statement), indent)
+
+
+def _text(statement: ast.AST) -> str:
+    return ast.unparse(statement).replace("'", '"')
+
+
+def _joined(block: list[ast.stmt], pure: set[str], indent: int) -> list[ast.stmt]:
+    for statement in block:
+        if isinstance(statement, ast.For):
+            statement.body = _joined(statement.body, pure, indent + 4)
+    place = 0
+    while place < len(block):
+        merged = _merged(block, place, pure)
+        if merged is not None and len(_text(merged[1])) + indent <= _LONGEST_JOINED:
+            block[merged[0]] = merged[1]
+            del block[place]
+        else:
+            place += 1
+    return block
+
+
+def _merged(block: list[ast.stmt], place: int, pure: set[str]) -> tuple[int, ast.stmt] | None:
+    """Return the only line that reads the name of another, with its place; None where the name stays."""
+    line = block[place]
+    if not (isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name)):
+        return None
+    name, reader, is_moved = line.targets[0].id, None, False
+    if name not in pure:
+        return None
+    needed = set(_names(line.value, ast.Load))
+    for later in range(place + 1, len(block)):
+        reads = list(_names(block[later], ast.Load)).count(name)
+        if reads and (reads > 1 or reader is not None or is_moved or not _takes(block[later], name)):
+            return None
+        reader = later if reads else reader
+        written = set(_names(block[later], ast.Store))
+        if name in written:
+            break
+        is_moved = is_moved or bool(written & needed)
+    if reader is None:
+        return None
+    copy = ast.parse(ast.unparse(block[reader])).body[0]
+    return reader, _Replaced(name, line.value).visit(copy)
+
+
+def _takes(reader: ast.stmt, name: str) -> bool:
+    """Return True where an expression may stand for a name: in no loop, and not as what is stored."""
+    if isinstance(reader, ast.For):
+        return False
+    if not (isinstance(reader, ast.Expr) and isinstance(reader.value, ast.Call)):
+        return True
+    stored = reader.value.args[1]
+    return not (isinstance(stored, ast.Name) and stored.id == name)
+
+
+def _names(node: ast.AST, context: type[ast.expr_context]) -> Iterator[str]:
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, context):
+            yield part.id
+
+
+class _Replaced(ast.NodeTransformer):
+    def __init__(self, name: str, value: ast.expr) -> None:
+        self._name, self._value = name, value
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """The name becomes its value."""
+        return self._value if node.id == self._name else node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        """A sum behind a pointer needs no brackets."""
+        self.generic_visit(node)
+        is_offset = isinstance(node.left, ast.Name) and node.left.id.endswith("_ptr")
+        return _added(node.left, node.right) if is_offset else node
+
+
+def _added(left: ast.expr, right: ast.expr) -> ast.expr:
+    if isinstance(right, ast.BinOp) and isinstance(right.op, ast.Add):
+        left, right = _added(left, right.left), right.right
+    return ast.BinOp(left, ast.Add(), right)
+
+
+def folded(line: str, indent: int = 0) -> str:
+    """A line with its indentation, broken inside brackets where it is too long."""
+    text = " " * indent + line
+    pairs = [] if len(text) <= LONGEST else _brackets(text)
+    if not pairs:
+        return text
+    first, last = max(pairs, key=lambda pair: pair[1] - pair[0])
+    target, _, value = text.partition(" = ")
+    if value and text[last + 1 : last + 2] not in ("", ".", ":"):
+        text = f"{target} = ({value})"
+        first, last = len(target) + 3, len(text) - 1
+    inside, inner = text[first + 1 : last], f"\n{' ' * (indent + 4)}"
+    is_call = text[first - 1].isalnum() or text[first - 1] in "_]"
+    parts = _split(inside, ",")
+    if len(parts) > 1 or is_call:
+        parts = packed([folded(part, indent + 4).strip() for part in parts], LONGEST - indent - 5, ", ")
+        body = f",{inner}".join(parts) + ","
+    else:
+        parts = [folded(part, indent + 4).strip() for part in _split(inside, "+-&|") if part]
+        body = inner.join(packed(parts, LONGEST - indent - 4, " "))
+    return f"{text[: first + 1]}{inner}{body}\n{' ' * indent}{text[last:]}"
+
+
+def packed(parts: Sequence[str], width: int, between: str) -> list[str]:
+    """Lines of as many parts as fit, for code between brackets."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + len(part) + 2 <= width and "\n" not in lines[-1] + part:
+            lines[-1] += f"{between}{part}"
+        else:
+            lines.append(part)
+    return lines
+
+
+def _brackets(text: str) -> list[tuple[int, int]]:
+    """Places of the outermost brackets."""
+    pairs, opened = list[tuple[int, int]](), list[int]()
+    for place, letter in enumerate(_without_strings(text)):
+        if letter in "([":
+            opened.append(place)
+        elif letter in ")]":
+            first = opened.pop()
+            if not opened:
+                pairs.append((first, place))
+    return pairs
+
+
+def _without_strings(text: str) -> str:
+    return re.sub(r"'[^']*'|\"[^\"]*\"", lambda match: "_" * len(match[0]), text)
+
+
+def _split(text: str, at: str) -> list[str]:
+    """The parts between a text's outermost commas, or before its outermost operators."""
+    depth, parts = 0, [""]
+    for place, letter in enumerate(_without_strings(text)):
+        depth += (letter in "([") - (letter in ")]")
+        is_apart = letter == "," or text[place - 1 : place + 2] == f" {letter} "
+        is_cut = letter in at and not depth and is_apart
+        if is_cut:
+            parts.append("")
+        parts[-1] += "" if is_cut and letter == "," else text[place]
+    return [part.strip() for part in parts if part.strip()]

@@ -1,0 +1,106 @@
+"""Rewrites a graph before its values are fused: long reductions in two stages, and softmax as attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kernel_core.generator.ir import Value, is_point, make, walk
+from kernel_core.generator.names import bind
+from kernel_core.generator.sizes import ceil_div, product
+
+_STAGES = ("sum", "amax", "amin", "prod")
+_FEW_RESULTS, _LONG, _PART = 48, 32768, 16384
+"""Results below which, and elements beyond which, a reduction is split; elements of a part."""
+
+
+def in_two_stages(outputs: Sequence[Value]) -> list[Value]:
+    """The outputs with long reductions to few results split: parts first, by many programs, then the rest."""
+    return _rebuilt(outputs, lambda value, new, made: _split(new) if value.op == "reduce" else new)
+
+
+def _rebuilt(
+    outputs: Sequence[Value], change: Callable[[Value, Value, dict[int, Value]], Value]
+) -> list[Value]:
+    """The outputs with each value made anew of new ones; `change` gets the value, its copy and all copies."""
+    made: dict[int, Value] = {}
+    for value in walk(tuple(outputs)):
+        inputs = tuple(
+            made[id(operand)] if isinstance(operand, Value) else operand for operand in value.inputs
+        )
+        is_same = all(a is b for a, b in zip(inputs, value.inputs, strict=True))
+        new = value if is_same else Value(value.op, inputs, value.shape, value.dtype, value.attributes)
+        made[id(value)] = change(value, new, made)
+    return [made[id(output)] for output in outputs]
+
+
+def _split(value: Value) -> Value:
+    x = value.inputs[0]
+    length = product(x.shape[axis] for axis in value.dims)
+    results = product(value.shape)
+    if value.kind not in _STAGES or int(results) > _FEW_RESULTS or int(length) < _LONG:
+        return value
+    parts, origin = bind(ceil_div(length, _PART), "parts"), value.origin
+    first = make(
+        "partial", (x,), (results, parts), value.dtype, kind=value.kind, dims=value.dims, part=_PART,
+        origin=origin,
+    )  # fmt: skip
+    second = make("reduce", (first,), (results, 1), value.dtype, kind=value.kind, dims=(1,), origin=origin)
+    return make("reshape", (second,), value.shape, value.dtype, origin=origin)
+
+
+_LARGEST_HEAD = 256
+
+
+def with_attention(outputs: Sequence[Value]) -> list[Value]:
+    """The outputs with each softmax of scores between two products as one `attention`."""
+    users: dict[int, int] = {id(output): 1 for output in outputs}
+    for value in walk(tuple(outputs)):
+        for tensor in value.tensors:
+            users[id(tensor)] = users.get(id(tensor), 0) + 1
+    return _rebuilt(outputs, lambda value, new, made: _as_attention(value, new, made, users))
+
+
+def _as_attention(value: Value, new: Value, made: dict[int, Value], users: dict[int, int]) -> Value:
+    """A product of softmax weights and values as `attention`; any other value as it is."""
+    scores = _softmax_of(value.inputs[0], users) if value.op == "dot" else None
+    if scores is None or value.rank != scores.rank:
+        return new
+    scored, masks, stack = None, list[Value](), [scores]
+    while stack:
+        inner = stack.pop()
+        if inner.op == "dot" and scored is None and inner.shape == scores.shape:
+            scored = inner
+        elif inner.op in ("point", "cast") and inner.shape == scores.shape:
+            stack += inner.tensors
+        else:
+            masks.append(made[id(inner)])
+    if scored is None or users[id(scored)] != (2 if scored is scores else 1):
+        return new
+    if max(int(scored.inputs[0].shape[-1]), int(value.shape[-1])) > _LARGEST_HEAD:
+        return new
+    product_of = made[id(scored)]
+    inputs = (*product_of.inputs, new.inputs[1], *masks)
+    return make(
+        "attention", inputs, value.shape, value.dtype, product=product_of, scores=made[id(scores)],
+        origin=(value.origin[0], "attention"),
+    )  # fmt: skip
+
+
+def _softmax_of(weights: Value, users: dict[int, int]) -> Value | None:
+    """Return the scores of a softmax over the last axis, if nothing else reads its results."""
+    if not is_point(weights, "true_divide") or users[id(weights)] != 1:
+        return None
+    raised, total = weights.inputs
+    if not is_point(raised, "exp") or users[id(raised)] != 2 or not is_point(raised.inputs[0], "sub_"):
+        return None
+    scores, top = raised.inputs[0].inputs
+    is_softmax = (
+        isinstance(total, Value)
+        and isinstance(top, Value)
+        and (total.op, top.op) == ("reduce", "reduce")
+        and (total.kind, top.kind) == ("sum", "amax")
+        and total.inputs[0] is raised
+        and top.inputs[0] is scores
+        and total.dims == top.dims == (scores.rank - 1,)
+    )
+    return scores if is_softmax and users[id(scores)] == 2 else None
