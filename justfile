@@ -11,7 +11,7 @@ default:
 pictures:
     .venv/bin/python docs/pictures/make.py
 
-# The pages of docs/kernels: the generator's kernels with their verdicts
+# The files of docs/kernels: the generator's kernels with their verdicts
 kernels:
     .venv/bin/python docs/kernels/make.py
 

@@ -1,4 +1,4 @@
-"""Write the pages of this folder: `just kernels`.
+"""Write the kernels of this folder and their table: `just kernels`.
 
 The problems beside this file are the input. A kernel whose text has changed is judged again on the CPU.
 """
@@ -24,33 +24,17 @@ HEAD = """\
 The [generator](../generator.md) wrote these kernels; no line was changed by hand. `just kernels` writes this
 folder again. Speed-ups are predicted for one forward pass on an H200, relative to eager PyTorch.
 
-| kind | problem | launches | what fuses | verdict | predicted speed-up |
-|---|---|---|---|---|---|
+| problem | what it computes | kernel | launches | what fuses | verdict | predicted speed-up |
+|---|---|---|---|---|---|---|
 """
-PAGE = """\
-# {title}
-
-```python
-{problem}
-```
-
-## Plan
-
-```
-{plan}
-```
-
-## Kernel
-
-```python
-{kernel}
-```
-"""
+SUFFIX = "_kernel"
 
 
 def answers() -> dict[str, tuple[Problem, Answer]]:
     """Each problem of this folder with its answer, by the problem's name."""
-    files = [path for path in sorted(HERE.glob("*.py")) if path != Path(__file__)]
+    files = [
+        path for path in sorted(HERE.glob("*.py")) if not path.stem.endswith((SUFFIX, Path(__file__).stem))
+    ]
     problems = {path.stem: load_file(path) for path in files}
     return {name: (problem, answer(problem)) for name, problem in problems.items()}
 
@@ -81,31 +65,29 @@ def judged(answered: dict[str, tuple[Problem, Answer]], known: dict[str, Any]) -
     return dict(sorted(verdicts.items()))
 
 
-def pages(answered: dict[str, tuple[Problem, Answer]], verdicts: dict[str, Any]) -> dict[str, str]:
-    """The text of each page by its file name."""
-    rows, texts = [], {}
+def texts(answered: dict[str, tuple[Problem, Answer]], verdicts: dict[str, Any]) -> dict[str, str]:
+    """The text of each file by its name: the table, and each kernel behind its plan."""
+    rows, kernels = [], {}
     for name, (problem, written) in answered.items():
-        title = name.replace("_", " ").capitalize()
         tree = ast.parse(problem.source)
         model = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Model")
-        verdict = verdicts[name]
+        verdict, file = verdicts[name], f"{name}{SUFFIX}.py"
         cells = [
-            f"[{title}]({name}.md)", ast.get_docstring(model), verdict["launches"], written.steps,
-            verdict["verdict"], verdict["speedup"],
+            f"[{name.replace('_', ' ')}]({name}.py)", ast.get_docstring(model), f"[kernel]({file})",
+            verdict["launches"], written.steps, verdict["verdict"], verdict["speedup"],
         ]  # fmt: skip
         rows.append(f"| {' | '.join(map(str, cells))} |\n")
-        texts[f"{name}.md"] = PAGE.format(
-            title=title, problem=problem.source.strip(), plan=written.thinking, kernel=written.source.strip()
-        )
-    return {"README.md": HEAD + "".join(rows), **texts}
+        plan = "".join(f"# {line}\n" for line in written.thinking.splitlines())
+        kernels[file] = f"{plan}{written.source.strip()}\n"
+    return {"README.md": HEAD + "".join(rows), **kernels}
 
 
 def main() -> None:
-    """Judge what is new and write all pages."""
+    """Judge what is new and write all files."""
     answered = answers()
     verdicts = judged(answered, json.loads(VERDICTS.read_text()) if VERDICTS.exists() else {})
     VERDICTS.write_text(json.dumps(verdicts, indent=1) + "\n")
-    for name, text in pages(answered, verdicts).items():
+    for name, text in texts(answered, verdicts).items():
         (HERE / name).write_text(text)
 
 

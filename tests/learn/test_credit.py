@@ -51,12 +51,12 @@ def group(*conversations):
     return TrajectoryGroup(problem_id="p", trajectories=conversations)
 
 
-def sampled(one):
+def sampled(answered):
     """Rollouts of a group in which each turn wrote two tokens."""
     ids = np.array([1, 2], np.int32)
-    keys = [("p", turn.trajectory, turn.index) for c in one.trajectories for turn in c.turns]
+    keys = [("p", turn.trajectory, turn.index) for c in answered.trajectories for turn in c.turns]
     sample = Sample("", "stop", "v", ids, ids, np.zeros(2, np.float32))
-    return Rollouts(groups=[one], samples=dict.fromkeys(keys, sample))
+    return Rollouts(groups=[answered], samples=dict.fromkeys(keys, sample))
 
 
 def test_by_progress_breaking_a_kernel_costs_what_it_was_worth():
@@ -77,8 +77,8 @@ def test_the_penalty_of_a_hack_is_never_given_back():
 
 
 def test_returns_and_advantages_of_a_worked_group():
-    one = group(conversation(WRONG, CORRECT, trajectory=0), conversation(CORRECT, WRONG, trajectory=1))
-    (graded,) = grade([one], WEIGHTS, CONFIG)
+    answered = group(conversation(WRONG, CORRECT, trajectory=0), conversation(CORRECT, WRONG, trajectory=1))
+    (graded,) = grade([answered], WEIGHTS, CONFIG)
     assert [g.following for g in graded] == pytest.approx([0.3 + 0.5, 1.0, 1.3 - 0.5, -1.0])
     assert [g.advantage for g in graded] == pytest.approx([0.0, 1.0, 0.0, -1.0])
 
@@ -96,7 +96,7 @@ def test_a_group_whose_turns_are_all_alike_has_nothing_to_teach():
     alike = group(conversation(WRONG, WRONG, trajectory=0), conversation(WRONG, WRONG, trajectory=1))
     mixed = group(conversation(WRONG, WRONG, trajectory=0), conversation(WRONG, CORRECT, trajectory=1))
     graded = grade([alike, mixed], WEIGHTS, CONFIG)
-    assert [varies(one) for one in graded] == [False, True]
+    assert [varies(answered) for answered in graded] == [False, True]
 
 
 def test_a_turn_that_the_policy_could_not_write_enters_no_baseline():
@@ -133,7 +133,7 @@ def test_a_lost_profile_neither_pays_nor_costs():
 
 
 def test_rows_carry_the_tokens_that_were_sampled():
-    one = group(conversation(WRONG, trajectory=0), conversation(CORRECT, trajectory=1))
+    answered = group(conversation(WRONG, trajectory=0), conversation(CORRECT, trajectory=1))
     samples = {
         ("p", trajectory, 0): Sample(
             text="",
@@ -145,7 +145,7 @@ def test_rows_carry_the_tokens_that_were_sampled():
         )
         for trajectory in (0, 1)
     }
-    rows = rows_of(grade([one], WEIGHTS, CONFIG), Rollouts(groups=[one], samples=samples))
+    rows = rows_of(grade([answered], WEIGHTS, CONFIG), Rollouts(groups=[answered], samples=samples))
     assert len(rows) == 1  # the other wrote nothing
     assert rows[0].answer_ids.tolist() == [3]
     assert rows[0].advantage == pytest.approx(1.0)
@@ -165,41 +165,41 @@ def test_a_stopped_conversation_is_compared_by_what_it_stands_at():
 
 def test_masking_regressions_takes_them_out_of_loss_and_baseline():
     config = CONFIG.model_copy(update={"mask_regressions": True})
-    one = group(
+    answered = group(
         conversation(CORRECT, WRONG, trajectory=0),
         conversation(WRONG, CORRECT, trajectory=1),
         conversation(WRONG, WRONG, trajectory=2),
     )
-    (graded,) = grade([one], WEIGHTS, config)
+    (graded,) = grade([answered], WEIGHTS, config)
     last = [g.advantage for g in graded if g.turn.index == 1]
     assert last == pytest.approx([0.0, 1.0, -1.0])
     # By `kept`, so that a KL or entropy term does not bring them back.
-    assert [row.kept for row in rows_of([graded], sampled(one))] == [True, False, True, True, True, True]
+    assert [row.kept for row in rows_of([graded], sampled(answered))] == [True, False, True, True, True, True]
 
 
 def test_masking_truncated_answers_takes_them_out_of_loss_and_baseline_whatever_their_verdict():
     config = CONFIG.model_copy(update={"mask_truncated": True})
     answers = [(CORRECT, "stop"), (WRONG, "stop"), (WRONG, "length"), (CORRECT, "length")]
-    one = group(
+    answered = group(
         *(
             Trajectory(problem_id="p", turns=(turn(verdict, 0, i, finish_reason=reason),))
             for i, (verdict, reason) in enumerate(answers)
         )
     )
-    (graded,), (unmasked,) = grade([one], WEIGHTS, config), grade([one], WEIGHTS, CONFIG)
+    (graded,), (unmasked,) = grade([answered], WEIGHTS, config), grade([answered], WEIGHTS, CONFIG)
     assert [g.advantage for g in graded] == pytest.approx([1.0, -1.0, 0.0, 0.0])
-    assert [row.kept for row in rows_of([graded], sampled(one))] == [True, True, False, False]
+    assert [row.kept for row in rows_of([graded], sampled(answered))] == [True, True, False, False]
     assert [g.advantage for g in unmasked] == pytest.approx([2 / 3, -2 / 3, -2 / 3, 2 / 3])
     assert measure([graded], "predicted")["kernel/truncated_rate"] == 0.5
 
 
 def test_a_group_with_one_answer_that_was_not_truncated_has_nothing_to_compare():
     config = CONFIG.model_copy(update={"mask_truncated": True})
-    one = group(
+    answered = group(
         conversation(CORRECT, trajectory=0),
         Trajectory(problem_id="p", turns=(turn(WRONG, 0, 1, finish_reason="length"),)),
     )
-    assert not varies(grade([one], WEIGHTS, config)[0])
+    assert not varies(grade([answered], WEIGHTS, config)[0])
 
 
 @pytest.mark.parametrize("credit", ["progress", "absolute"])
@@ -221,8 +221,8 @@ def test_pretrained_models_mask_truncated_answers_unless_told_otherwise():
 
 
 def test_profile_rejection_takes_correct_turns_of_unknown_share_only_as_published():
-    one = group(conversation(WRONG, trajectory=0), conversation(CORRECT, trajectory=1))
-    graded, rollouts = grade([one], WEIGHTS, CONFIG), sampled(one)
+    answered = group(conversation(WRONG, trajectory=0), conversation(CORRECT, trajectory=1))
+    graded, rollouts = grade([answered], WEIGHTS, CONFIG), sampled(answered)
     assert [row.kept for row in rows_of(graded, rollouts, "published")] == [True, False]
     assert [row.kept for row in rows_of(graded, rollouts, "corrected")] == [True, True]
     assert [row.conversation for row in rows_of(graded, rollouts)] == [0, 1]
@@ -250,7 +250,7 @@ def test_a_group_that_ends_alike_by_other_ways_does_not_vary():
     """Rewards by progress are differences, and their sums differ by rounding."""
     weights = RewardWeights(format=0.1, compile=0.7, correct=0.6)
     ways = [(WRONG, CORRECT), (CORRECT, CORRECT), (CORRECT, CORRECT)]
-    one = group(*(conversation(*verdicts, trajectory=i) for i, verdicts in enumerate(ways)))
-    (graded,) = grade([one], weights, TrainConfig(gamma=1.0))
+    answered = group(*(conversation(*verdicts, trajectory=i) for i, verdicts in enumerate(ways)))
+    (graded,) = grade([answered], weights, TrainConfig(gamma=1.0))
     assert not varies(graded)
     assert all(g.advantage == 0.0 for g in graded)

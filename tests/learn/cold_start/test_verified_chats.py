@@ -1,4 +1,4 @@
-"""Which correct answers are kept to be taught, and how."""
+"""Choice of the correct answers that a cold start learns from."""
 
 import json
 

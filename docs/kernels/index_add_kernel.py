@@ -1,50 +1,9 @@
-# Index add
-
-```python
-import torch
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    """Messages along edges, added up at the node where each edge ends."""
-
-    def forward(self, nodes, sources, targets, weights):
-        messages = nodes[sources] * weights[:, None]
-        return torch.zeros_like(nodes).index_add(0, targets, messages)
-
-
-NODES = 65536
-EDGES = 524288
-WIDTH = 128
-
-
-def get_inputs():
-    return [
-        torch.randn(NODES, WIDTH),
-        torch.randint(0, NODES, (EDGES,)),
-        torch.randint(0, NODES, (EDGES,)),
-        torch.rand(EDGES),
-    ]
-
-
-def get_init_inputs():
-    return []
-```
-
-## Plan
-
-```
-nodes: torch.randn(NODES, WIDTH) is (65536, 128) float32
-sources: torch.randint(0, NODES, (EDGES,)) is (524288,) int64
-targets: torch.randint(0, NODES, (EDGES,)) is (524288,) int64
-weights: torch.rand(EDGES) is (524288,) float32
-getitem, mul, zeros_like, index_add: one kernel.
-index_add_kernel: n_elements = sources.shape[-1] * nodes.shape[-1]. Each program loads one block of elements and adds it atomically at the indexed positions.
-```
-
-## Kernel
-
-```python
+# nodes: torch.randn(NODES, WIDTH) is (65536, 128) float32
+# sources: torch.randint(0, NODES, (EDGES,)) is (524288,) int64
+# targets: torch.randint(0, NODES, (EDGES,)) is (524288,) int64
+# weights: torch.rand(EDGES) is (524288,) float32
+# getitem, mul, zeros_like, index_add: one kernel.
+# index_add_kernel: n_elements = sources.shape[-1] * nodes.shape[-1]. Each program loads one block of elements and adds it atomically at the indexed positions.
 import torch
 import torch.nn as nn
 import triton
@@ -83,4 +42,3 @@ class ModelNew(nn.Module):
             BLOCK=1024,
         )
         return out
-```

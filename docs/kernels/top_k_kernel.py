@@ -1,47 +1,7 @@
-# Top k
-
-```python
-import torch
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    """The k experts of each token and their shares."""
-
-    def __init__(self, k):
-        super().__init__()
-        self.k = k
-
-    def forward(self, logits):
-        top = torch.topk(logits, self.k, dim=-1)
-        return torch.softmax(top.values, dim=-1), top.indices
-
-
-TOKENS = 65536
-EXPERTS = 64
-K = 4
-
-
-def get_inputs():
-    return [torch.randn(TOKENS, EXPERTS)]
-
-
-def get_init_inputs():
-    return [K]
-```
-
-## Plan
-
-```
-logits: torch.randn(TOKENS, EXPERTS) is (65536, 64) float32
-topk, softmax: 2 kernels.
-topk_kernel: n_cols = logits.shape[-1], n_rows = logits.numel() // n_cols. Each program loads its rows once and takes one element of each after another.
-softmax_kernel: n_cols = topk_out.shape[-1], n_rows = topk_out.numel() // n_cols. Fuses exp, sub, true_divide. Each program loads a block of rows once and reduces in registers.
-```
-
-## Kernel
-
-```python
+# logits: torch.randn(TOKENS, EXPERTS) is (65536, 64) float32
+# topk, softmax: 2 kernels.
+# topk_kernel: n_cols = logits.shape[-1], n_rows = logits.numel() // n_cols. Each program loads its rows once and takes one element of each after another.
+# softmax_kernel: n_cols = topk_out.shape[-1], n_rows = topk_out.numel() // n_cols. Fuses exp, sub, true_divide. Each program loads a block of rows once and reduces in registers.
 import torch
 import torch.nn as nn
 import triton
@@ -124,4 +84,3 @@ class ModelNew(nn.Module):
             num_warps=8,
         )
         return (out_2, out)
-```

@@ -1,42 +1,7 @@
-# Row reduction
-
-```python
-import torch
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    """Mean absolute error of each row, relative to the row's largest target."""
-
-    def forward(self, x, target):
-        error = (x - target).abs().mean(dim=-1)
-        return error / (target.abs().amax(dim=-1) + 1e-6)
-
-
-ROWS = 16384
-COLS = 4096
-
-
-def get_inputs():
-    return [torch.randn(ROWS, COLS), torch.randn(ROWS, COLS)]
-
-
-def get_init_inputs():
-    return []
-```
-
-## Plan
-
-```
-x: torch.randn(ROWS, COLS) is (16384, 4096) float32
-target: torch.randn(ROWS, COLS) is (16384, 4096) float32
-sub, abs, mean, amax, add, div: one kernel.
-abs_mean_amax_kernel: n_cols = x.shape[-1], n_rows = x.numel() // n_cols. Fuses abs, sub, true_divide, add. Each program loads one row once and reduces in registers.
-```
-
-## Kernel
-
-```python
+# x: torch.randn(ROWS, COLS) is (16384, 4096) float32
+# target: torch.randn(ROWS, COLS) is (16384, 4096) float32
+# sub, abs, mean, amax, add, div: one kernel.
+# abs_mean_amax_kernel: n_cols = x.shape[-1], n_rows = x.numel() // n_cols. Fuses abs, sub, true_divide, add. Each program loads one row once and reduces in registers.
 import torch
 import torch.nn as nn
 import triton
@@ -69,4 +34,3 @@ class ModelNew(nn.Module):
             x, target, out, n_cols, BLOCK=triton.next_power_of_2(n_cols), num_warps=8,
         )
         return out
-```

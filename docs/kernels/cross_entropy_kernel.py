@@ -1,43 +1,8 @@
-# Cross entropy
-
-```python
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-
-
-class Model(nn.Module):
-    """Mean cross entropy of tokens over a large vocabulary."""
-
-    def forward(self, logits, labels):
-        return F.cross_entropy(logits, labels)
-
-
-TOKENS = 4096
-VOCABULARY = 50257
-
-
-def get_inputs():
-    return [torch.randn(TOKENS, VOCABULARY), torch.randint(0, VOCABULARY, (TOKENS,))]
-
-
-def get_init_inputs():
-    return []
-```
-
-## Plan
-
-```
-logits: torch.randn(TOKENS, VOCABULARY) is (4096, 50257) float32
-labels: torch.randint(0, VOCABULARY, (TOKENS,)) is (4096,) int64
-cross_entropy: 2 kernels.
-cross_entropy_max_kernel: n_cols = logits.shape[-1], n_rows = logits.numel() // n_cols. Fuses neg, sub, log. Each program reduces one row in blocks, 1 pass.
-cross_entropy_sum_kernel: n_cols = cross_entropy_out.shape[-1]. Each program loads one row once and reduces in registers.
-```
-
-## Kernel
-
-```python
+# logits: torch.randn(TOKENS, VOCABULARY) is (4096, 50257) float32
+# labels: torch.randint(0, VOCABULARY, (TOKENS,)) is (4096,) int64
+# cross_entropy: 2 kernels.
+# cross_entropy_max_kernel: n_cols = logits.shape[-1], n_rows = logits.numel() // n_cols. Fuses neg, sub, log. Each program reduces one row in blocks, 1 pass.
+# cross_entropy_sum_kernel: n_cols = cross_entropy_out.shape[-1]. Each program loads one row once and reduces in registers.
 import torch
 import torch.nn as nn
 import triton
@@ -93,4 +58,3 @@ class ModelNew(nn.Module):
             cross_entropy_out, out, n_cols, BLOCK=triton.next_power_of_2(n_cols), num_warps=8,
         )
         return out
-```

@@ -1,42 +1,6 @@
-# Max pool
-
-```python
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-
-
-class Model(nn.Module):
-    """Maximum of overlapping windows, then a leaky ReLU."""
-
-    def forward(self, x):
-        return F.leaky_relu(F.max_pool2d(x, 3, stride=2, padding=1), 0.1)
-
-
-BATCH = 32
-CHANNELS = 64
-SIDE = 224
-
-
-def get_inputs():
-    return [torch.randn(BATCH, CHANNELS, SIDE, SIDE)]
-
-
-def get_init_inputs():
-    return []
-```
-
-## Plan
-
-```
-x: torch.randn(BATCH, CHANNELS, SIDE, SIDE) is (32, 64, 224, 224) float32
-max_pool2d, leaky_relu: one kernel.
-max_pool2d_leaky_relu_kernel: n_elements = out.numel(). Each program computes one block of outputs and loops over the window.
-```
-
-## Kernel
-
-```python
+# x: torch.randn(BATCH, CHANNELS, SIDE, SIDE) is (32, 64, 224, 224) float32
+# max_pool2d, leaky_relu: one kernel.
+# max_pool2d_leaky_relu_kernel: n_elements = out.numel(). Each program computes one block of outputs and loops over the window.
 import torch
 import torch.nn as nn
 import triton
@@ -79,4 +43,3 @@ class ModelNew(nn.Module):
             BLOCK=256,
         )
         return out
-```

@@ -1,41 +1,7 @@
-# Softmax short row
-
-```python
-import torch
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    """Softmax of short rows with a temperature."""
-
-    def forward(self, x, temperature):
-        return torch.softmax(x / temperature, dim=-1)
-
-
-ROWS = 131072
-COLS = 256
-
-
-def get_inputs():
-    return [torch.randn(ROWS, COLS), torch.rand(1) + 0.5]
-
-
-def get_init_inputs():
-    return []
-```
-
-## Plan
-
-```
-x: torch.randn(ROWS, COLS) is (131072, 256) float32
-temperature: torch.rand(1) + 0.5 is (1,) float32
-div, softmax: one kernel.
-softmax_kernel: n_cols = x.shape[-1], n_rows = x.numel() // n_cols. Fuses true_divide, exp, sub. Each program loads a block of rows once and reduces in registers.
-```
-
-## Kernel
-
-```python
+# x: torch.randn(ROWS, COLS) is (131072, 256) float32
+# temperature: torch.rand(1) + 0.5 is (1,) float32
+# div, softmax: one kernel.
+# softmax_kernel: n_cols = x.shape[-1], n_rows = x.numel() // n_cols. Fuses true_divide, exp, sub. Each program loads a block of rows once and reduces in registers.
 import torch
 import torch.nn as nn
 import triton
@@ -72,4 +38,3 @@ class ModelNew(nn.Module):
             num_warps=8,
         )
         return out
-```

@@ -1,42 +1,6 @@
-# Argmax middle
-
-```python
-import torch
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    """The class with the largest score at each point, and its score."""
-
-    def forward(self, scores):
-        best = scores.max(dim=1)
-        return best.values, best.indices
-
-
-BATCH = 16
-CLASSES = 128
-POINTS = 65536
-
-
-def get_inputs():
-    return [torch.randn(BATCH, CLASSES, POINTS)]
-
-
-def get_init_inputs():
-    return []
-```
-
-## Plan
-
-```
-scores: torch.randn(BATCH, CLASSES, POINTS) is (16, 128, 65536) float32
-max: one kernel.
-max_kernel: n_rows = scores.shape[1], n_cols = out.numel(). Each program reduces a block of columns in blocks, 1 pass.
-```
-
-## Kernel
-
-```python
+# scores: torch.randn(BATCH, CLASSES, POINTS) is (16, 128, 65536) float32
+# max: one kernel.
+# max_kernel: n_rows = scores.shape[1], n_cols = out.numel(). Each program reduces a block of columns in blocks, 1 pass.
 import torch
 import torch.nn as nn
 import triton
@@ -85,4 +49,3 @@ class ModelNew(nn.Module):
             out.view(scores.shape[0], scores.shape[-1]),
             out_2.view(scores.shape[0], scores.shape[-1]),
         )
-```

@@ -1,49 +1,6 @@
-# Int8 product
-
-```python
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-
-
-class Model(nn.Module):
-    """A linear layer with int8 weights and a scale for each output."""
-
-    def __init__(self, width, hidden):
-        super().__init__()
-        self.register_buffer("weight", torch.randint(-127, 128, (hidden, width), dtype=torch.int8))
-        self.register_buffer("scale", torch.rand(hidden) / 1000)
-        self.bias = nn.Parameter(torch.randn(hidden))
-
-    def forward(self, x):
-        weight = self.weight.to(x.dtype) * self.scale[:, None]
-        return F.linear(x, weight, self.bias)
-
-
-TOKENS = 4096
-WIDTH = 1024
-HIDDEN = 4096
-
-
-def get_inputs():
-    return [torch.randn(TOKENS, WIDTH)]
-
-
-def get_init_inputs():
-    return [WIDTH, HIDDEN]
-```
-
-## Plan
-
-```
-x: torch.randn(TOKENS, WIDTH) is (4096, 1024) float32
-to, getitem, mul, linear: one kernel.
-linear_kernel: M = x.numel() // x.shape[-1], N = self.weight.shape[0], K = x.shape[-1]. Fuses mul, add. Each program computes one tile of the product, loops over K, and applies the epilogue.
-```
-
-## Kernel
-
-```python
+# x: torch.randn(TOKENS, WIDTH) is (4096, 1024) float32
+# to, getitem, mul, linear: one kernel.
+# linear_kernel: M = x.numel() // x.shape[-1], N = self.weight.shape[0], K = x.shape[-1]. Fuses mul, add. Each program computes one tile of the product, loops over K, and applies the epilogue.
 import torch
 import torch.nn as nn
 import triton
@@ -100,4 +57,3 @@ class ModelNew(nn.Module):
         grid = lambda meta: (triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]),)
         linear_kernel[grid](x, self.weight, self.scale, self.bias, out, M, N, K)
         return out
-```

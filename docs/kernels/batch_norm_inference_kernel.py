@@ -1,51 +1,7 @@
-# Batch norm inference
-
-```python
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-
-
-class Model(nn.Module):
-    """Batch norm with stored moments, a residual sum and ReLU."""
-
-    def __init__(self, channels):
-        super().__init__()
-        self.weight = nn.Parameter(torch.rand(channels) + 0.5)
-        self.bias = nn.Parameter(torch.randn(channels))
-        self.register_buffer("running_mean", torch.randn(channels))
-        self.register_buffer("running_var", torch.rand(channels) + 0.5)
-
-    def forward(self, x, residual):
-        norm = F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias)
-        return torch.relu(norm + residual)
-
-
-BATCH = 32
-CHANNELS = 128
-SIDE = 128
-
-
-def get_inputs():
-    return [torch.randn(BATCH, CHANNELS, SIDE, SIDE), torch.randn(BATCH, CHANNELS, SIDE, SIDE)]
-
-
-def get_init_inputs():
-    return [CHANNELS]
-```
-
-## Plan
-
-```
-x: torch.randn(BATCH, CHANNELS, SIDE, SIDE) is (32, 128, 128, 128) float32
-residual: torch.randn(BATCH, CHANNELS, SIDE, SIDE) is (32, 128, 128, 128) float32
-batch_norm, add, relu: one kernel.
-batch_norm_relu_kernel: n_elements = x.numel(). Fuses relu, add, mul, sub, rsqrt. Each program computes one block of elements.
-```
-
-## Kernel
-
-```python
+# x: torch.randn(BATCH, CHANNELS, SIDE, SIDE) is (32, 128, 128, 128) float32
+# residual: torch.randn(BATCH, CHANNELS, SIDE, SIDE) is (32, 128, 128, 128) float32
+# batch_norm, add, relu: one kernel.
+# batch_norm_relu_kernel: n_elements = x.numel(). Fuses relu, add, mul, sub, rsqrt. Each program computes one block of elements.
 import torch
 import torch.nn as nn
 import triton
@@ -90,4 +46,3 @@ class ModelNew(nn.Module):
             n_elements, x.shape[2:].numel(), x.shape[1], BLOCK=1024,
         )
         return out
-```

@@ -1,48 +1,6 @@
-# Embedding
-
-```python
-import torch
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    """Embeddings of tokens plus embeddings of their positions, scaled."""
-
-    def __init__(self, words, tokens, width):
-        super().__init__()
-        self.words = nn.Embedding(words, width)
-        self.positions = nn.Embedding(tokens, width)
-
-    def forward(self, tokens):
-        positions = torch.arange(tokens.shape[1], device=tokens.device)
-        return self.words(tokens) * self.words.embedding_dim**0.5 + self.positions(positions)
-
-
-BATCH = 16
-TOKENS = 2048
-WORDS = 32000
-WIDTH = 1024
-
-
-def get_inputs():
-    return [torch.randint(0, WORDS, (BATCH, TOKENS))]
-
-
-def get_init_inputs():
-    return [WORDS, TOKENS, WIDTH]
-```
-
-## Plan
-
-```
-tokens: torch.randint(0, WORDS, (BATCH, TOKENS)) is (16, 2048) int64
-arange, embedding, mul, add: one kernel.
-embedding_kernel: n_elements = out.numel(). Fuses add, mul. Each program computes one block of elements.
-```
-
-## Kernel
-
-```python
+# tokens: torch.randint(0, WORDS, (BATCH, TOKENS)) is (16, 2048) int64
+# arange, embedding, mul, add: one kernel.
+# embedding_kernel: n_elements = out.numel(). Fuses add, mul. Each program computes one block of elements.
 import torch
 import torch.nn as nn
 import triton
@@ -89,4 +47,3 @@ class ModelNew(nn.Module):
             BLOCK=1024,
         )
         return out
-```

@@ -1,43 +1,7 @@
-# Interpolation
-
-```python
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-
-
-class Model(nn.Module):
-    """An image of twice the size, bilinear, and a sum with a finer one."""
-
-    def forward(self, x, finer):
-        return F.interpolate(x, scale_factor=2, mode="bilinear") + finer
-
-
-BATCH = 16
-CHANNELS = 128
-SIDE = 64
-
-
-def get_inputs():
-    return [torch.randn(BATCH, CHANNELS, SIDE, SIDE), torch.randn(BATCH, CHANNELS, 2 * SIDE, 2 * SIDE)]
-
-
-def get_init_inputs():
-    return []
-```
-
-## Plan
-
-```
-x: torch.randn(BATCH, CHANNELS, SIDE, SIDE) is (16, 128, 64, 64) float32
-finer: torch.randn(BATCH, CHANNELS, 2 * SIDE, 2 * SIDE) is (16, 128, 128, 128) float32
-interpolate, add: one kernel.
-interpolate_kernel: n_elements = finer.numel(). Fuses add, lerp, minimum, maximum, sub, mul. Each program computes one block of elements.
-```
-
-## Kernel
-
-```python
+# x: torch.randn(BATCH, CHANNELS, SIDE, SIDE) is (16, 128, 64, 64) float32
+# finer: torch.randn(BATCH, CHANNELS, 2 * SIDE, 2 * SIDE) is (16, 128, 128, 128) float32
+# interpolate, add: one kernel.
+# interpolate_kernel: n_elements = finer.numel(). Fuses add, lerp, minimum, maximum, sub, mul. Each program computes one block of elements.
 import torch
 import torch.nn as nn
 import triton
@@ -83,4 +47,3 @@ class ModelNew(nn.Module):
             x.shape[2] - 1, x.shape[-1], x.shape[2], finer.shape[2:].numel(), BLOCK=1024,
         )
         return out
-```

@@ -1,48 +1,6 @@
-# Convolution tail
-
-```python
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-
-
-class Model(nn.Module):
-    """A convolution, a bias of its own, hard swish and a scale."""
-
-    def __init__(self, channels, filters):
-        super().__init__()
-        self.conv = nn.Conv2d(channels, filters, 3, padding=1)
-        self.bias = nn.Parameter(torch.randn(filters, 1, 1))
-
-    def forward(self, x):
-        return F.hardswish(self.conv(x) + self.bias) * 0.5
-
-
-BATCH = 32
-CHANNELS = 32
-FILTERS = 64
-SIDE = 112
-
-
-def get_inputs():
-    return [torch.randn(BATCH, CHANNELS, SIDE, SIDE)]
-
-
-def get_init_inputs():
-    return [CHANNELS, FILTERS]
-```
-
-## Plan
-
-```
-x: torch.randn(BATCH, CHANNELS, SIDE, SIDE) is (32, 32, 112, 112) float32
-conv2d, add, hardswish, mul: one kernel.
-conv2d_hardswish_kernel: M = x.shape[0] * out_height * out_width, OC = self.conv.weight.shape[0], C = x.shape[1]. Fuses mul, hardswish, add. Implicit GEMM: each kernel offset adds a product over the input channels to a tile of outputs.
-```
-
-## Kernel
-
-```python
+# x: torch.randn(BATCH, CHANNELS, SIDE, SIDE) is (32, 32, 112, 112) float32
+# conv2d, add, hardswish, mul: one kernel.
+# conv2d_hardswish_kernel: M = x.shape[0] * out_height * out_width, OC = self.conv.weight.shape[0], C = x.shape[1]. Fuses mul, hardswish, add. Implicit GEMM: each kernel offset adds a product over the input channels to a tile of outputs.
 import torch
 import torch.nn as nn
 import triton
@@ -131,4 +89,3 @@ class ModelNew(nn.Module):
             *self.conv.dilation, out.shape[2:].numel(),
         )
         return out
-```

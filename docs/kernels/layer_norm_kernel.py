@@ -1,46 +1,7 @@
-# Layer norm
-
-```python
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-
-
-class Model(nn.Module):
-    """A residual sum, its layer norm and GELU."""
-
-    def __init__(self, width):
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-
-    def forward(self, x, residual):
-        return F.gelu(self.norm(x + residual))
-
-
-TOKENS = 32768
-WIDTH = 2048
-
-
-def get_inputs():
-    return [torch.randn(TOKENS, WIDTH), torch.randn(TOKENS, WIDTH)]
-
-
-def get_init_inputs():
-    return [WIDTH]
-```
-
-## Plan
-
-```
-x: torch.randn(TOKENS, WIDTH) is (32768, 2048) float32
-residual: torch.randn(TOKENS, WIDTH) is (32768, 2048) float32
-add, layer_norm, gelu: one kernel.
-layer_norm_gelu_kernel: n_cols = x.shape[-1], n_rows = x.numel() // n_cols. Fuses add, square, sub, true_divide, gelu_erf, mul, rsqrt. Each program loads one row once and reduces in registers.
-```
-
-## Kernel
-
-```python
+# x: torch.randn(TOKENS, WIDTH) is (32768, 2048) float32
+# residual: torch.randn(TOKENS, WIDTH) is (32768, 2048) float32
+# add, layer_norm, gelu: one kernel.
+# layer_norm_gelu_kernel: n_cols = x.shape[-1], n_rows = x.numel() // n_cols. Fuses add, square, sub, true_divide, gelu_erf, mul, rsqrt. Each program loads one row once and reduces in registers.
 import torch
 import torch.nn as nn
 import triton
@@ -86,4 +47,3 @@ class ModelNew(nn.Module):
             BLOCK=triton.next_power_of_2(n_cols),
         )
         return out
-```

@@ -1,41 +1,6 @@
-# Cumulative sum
-
-```python
-import torch
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    """Running mean along each row."""
-
-    def forward(self, x):
-        steps = torch.arange(1, x.shape[1] + 1, device=x.device)
-        return torch.cumsum(x, dim=1) / steps
-
-
-ROWS = 8192
-STEPS = 8192
-
-
-def get_inputs():
-    return [torch.randn(ROWS, STEPS)]
-
-
-def get_init_inputs():
-    return []
-```
-
-## Plan
-
-```
-x: torch.randn(ROWS, STEPS) is (8192, 8192) float32
-arange, cumsum, div: one kernel.
-cumsum_kernel: n_cols = x.shape[-1], n_rows = x.numel() // n_cols. Each program scans whole rows in registers.
-```
-
-## Kernel
-
-```python
+# x: torch.randn(ROWS, STEPS) is (8192, 8192) float32
+# arange, cumsum, div: one kernel.
+# cumsum_kernel: n_cols = x.shape[-1], n_rows = x.numel() // n_cols. Each program scans whole rows in registers.
 import torch
 import torch.nn as nn
 import triton
@@ -63,4 +28,3 @@ class ModelNew(nn.Module):
         n_rows = x.numel() // n_cols
         cumsum_kernel[(n_rows,)](x, out, n_cols, BLOCK=triton.next_power_of_2(n_cols), num_warps=16)
         return out
-```

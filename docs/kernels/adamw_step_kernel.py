@@ -1,59 +1,10 @@
-# Adamw step
-
-```python
-import torch
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    """A step of AdamW: the new weights and both moments."""
-
-    def __init__(self, rate, decay):
-        super().__init__()
-        self.rate, self.decay = rate, decay
-
-    def forward(self, weight, grad, average, square, step):
-        weight = weight * (1 - self.rate * self.decay)
-        average = torch.lerp(average, grad, 0.1)
-        square = square * 0.999 + grad * grad * 0.001
-        root = (square / (1 - 0.999**step)).sqrt() + 1e-8
-        return weight - self.rate * average / (1 - 0.9**step) / root, average, square
-
-
-PARAMETERS = 67108864
-RATE = 0.001
-DECAY = 0.01
-
-
-def get_inputs():
-    return [
-        torch.randn(PARAMETERS),
-        torch.randn(PARAMETERS),
-        torch.randn(PARAMETERS),
-        torch.rand(PARAMETERS),
-        torch.full((1,), 10.0),
-    ]
-
-
-def get_init_inputs():
-    return [RATE, DECAY]
-```
-
-## Plan
-
-```
-weight: torch.randn(PARAMETERS) is (67108864,) float32
-grad: torch.randn(PARAMETERS) is (67108864,) float32
-average: torch.randn(PARAMETERS) is (67108864,) float32
-square: torch.rand(PARAMETERS) is (67108864,) float32
-step: torch.full((1,), 10.0) is (1,) float32
-mul, lerp, add, rpow, rsub, div, sqrt, sub: one kernel.
-lerp_rpow_sqrt_kernel: n_elements = average.numel(). Fuses lerp, add, mul, sub, true_divide, power, sqrt. Each program computes one block of elements.
-```
-
-## Kernel
-
-```python
+# weight: torch.randn(PARAMETERS) is (67108864,) float32
+# grad: torch.randn(PARAMETERS) is (67108864,) float32
+# average: torch.randn(PARAMETERS) is (67108864,) float32
+# square: torch.rand(PARAMETERS) is (67108864,) float32
+# step: torch.full((1,), 10.0) is (1,) float32
+# mul, lerp, add, rpow, rsub, div, sqrt, sub: one kernel.
+# lerp_rpow_sqrt_kernel: n_elements = average.numel(). Fuses lerp, add, mul, sub, true_divide, power, sqrt. Each program computes one block of elements.
 import torch
 import torch.nn as nn
 import triton
@@ -103,4 +54,3 @@ class ModelNew(nn.Module):
             1 - self.rate * self.decay, self.rate, BLOCK=1024,
         )
         return (out_3, out, out_2)
-```

@@ -1,49 +1,8 @@
-# Causal attention
-
-```python
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-
-
-class Model(nn.Module):
-    """Causal attention of several heads."""
-
-    def forward(self, q, k, v):
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-
-
-BATCH = 8
-HEADS = 16
-TOKENS = 2048
-WIDTH = 64
-
-
-def get_inputs():
-    return [
-        torch.randn(BATCH, HEADS, TOKENS, WIDTH),
-        torch.randn(BATCH, HEADS, TOKENS, WIDTH),
-        torch.randn(BATCH, HEADS, TOKENS, WIDTH),
-    ]
-
-
-def get_init_inputs():
-    return []
-```
-
-## Plan
-
-```
-q: torch.randn(BATCH, HEADS, TOKENS, WIDTH) is (8, 16, 2048, 64) float32
-k: torch.randn(BATCH, HEADS, TOKENS, WIDTH) is (8, 16, 2048, 64) float32
-v: torch.randn(BATCH, HEADS, TOKENS, WIDTH) is (8, 16, 2048, 64) float32
-scaled_dot_product_attention: one kernel.
-attention_kernel: M = q.shape[2], N = k.shape[2], D = q.shape[-1], E = v.shape[-1], n_batches = q.shape[:2].numel(). Fuses where, le, mul. Each program owns a block of queries, loops over tiles of keys, and keeps an online softmax.
-```
-
-## Kernel
-
-```python
+# q: torch.randn(BATCH, HEADS, TOKENS, WIDTH) is (8, 16, 2048, 64) float32
+# k: torch.randn(BATCH, HEADS, TOKENS, WIDTH) is (8, 16, 2048, 64) float32
+# v: torch.randn(BATCH, HEADS, TOKENS, WIDTH) is (8, 16, 2048, 64) float32
+# scaled_dot_product_attention: one kernel.
+# attention_kernel: M = q.shape[2], N = k.shape[2], D = q.shape[-1], E = v.shape[-1], n_batches = q.shape[:2].numel(). Fuses where, le, mul. Each program owns a block of queries, loops over tiles of keys, and keeps an online softmax.
 import math
 import torch
 import torch.nn as nn
@@ -106,4 +65,3 @@ class ModelNew(nn.Module):
             BLOCK_D=max(16, triton.next_power_of_2(D)), BLOCK_E=max(16, triton.next_power_of_2(E)),
         )
         return out
-```

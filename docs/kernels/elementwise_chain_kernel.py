@@ -1,45 +1,9 @@
-# Elementwise chain
-
-```python
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-
-
-class Model(nn.Module):
-    """A gated GELU of rows with a scale and a shift for each column."""
-
-    def forward(self, x, gate, scale, shift):
-        hidden = F.gelu(x * scale + shift, approximate="tanh")
-        return hidden * torch.sigmoid(gate)
-
-
-ROWS = 16384
-COLS = 4096
-
-
-def get_inputs():
-    return [torch.randn(ROWS, COLS), torch.randn(ROWS, COLS), torch.randn(COLS), torch.randn(COLS)]
-
-
-def get_init_inputs():
-    return []
-```
-
-## Plan
-
-```
-x: torch.randn(ROWS, COLS) is (16384, 4096) float32
-gate: torch.randn(ROWS, COLS) is (16384, 4096) float32
-scale: torch.randn(COLS) is (4096,) float32
-shift: torch.randn(COLS) is (4096,) float32
-mul, add, gelu, sigmoid: one kernel.
-gelu_sigmoid_kernel: n_elements = x.numel(). Fuses mul, gelu_tanh, add, sigmoid. Each program computes one block of elements.
-```
-
-## Kernel
-
-```python
+# x: torch.randn(ROWS, COLS) is (16384, 4096) float32
+# gate: torch.randn(ROWS, COLS) is (16384, 4096) float32
+# scale: torch.randn(COLS) is (4096,) float32
+# shift: torch.randn(COLS) is (4096,) float32
+# mul, add, gelu, sigmoid: one kernel.
+# gelu_sigmoid_kernel: n_elements = x.numel(). Fuses mul, gelu_tanh, add, sigmoid. Each program computes one block of elements.
 import torch
 import torch.nn as nn
 import triton
@@ -79,4 +43,3 @@ class ModelNew(nn.Module):
             x, scale, shift, gate, out, n_elements, x.shape[-1], BLOCK=1024,
         )
         return out
-```

@@ -1,40 +1,6 @@
-# Softmax long row
-
-```python
-import torch
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    """Softmax of rows that fit in no program's registers."""
-
-    def forward(self, x):
-        return torch.softmax(x, dim=-1)
-
-
-ROWS = 2048
-COLS = 131072
-
-
-def get_inputs():
-    return [torch.randn(ROWS, COLS)]
-
-
-def get_init_inputs():
-    return []
-```
-
-## Plan
-
-```
-x: torch.randn(ROWS, COLS) is (2048, 131072) float32
-softmax: one kernel.
-softmax_kernel: n_cols = x.shape[-1], n_rows = x.numel() // n_cols. Fuses true_divide, exp, sub. Each program reduces one row in blocks, 2 passes.
-```
-
-## Kernel
-
-```python
+# x: torch.randn(ROWS, COLS) is (2048, 131072) float32
+# softmax: one kernel.
+# softmax_kernel: n_cols = x.shape[-1], n_rows = x.numel() // n_cols. Fuses true_divide, exp, sub. Each program reduces one row in blocks, 2 passes.
 import torch
 import torch.nn as nn
 import triton
@@ -72,4 +38,3 @@ class ModelNew(nn.Module):
         n_rows = x.numel() // n_cols
         softmax_kernel[(n_rows,)](x, out, n_cols, BLOCK=4096, num_warps=8)
         return out
-```

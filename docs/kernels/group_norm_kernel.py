@@ -1,47 +1,6 @@
-# Group norm
-
-```python
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-
-
-class Model(nn.Module):
-    """Group norm of an image, then SiLU."""
-
-    def __init__(self, groups, channels):
-        super().__init__()
-        self.norm = nn.GroupNorm(groups, channels)
-
-    def forward(self, x):
-        return F.silu(self.norm(x))
-
-
-BATCH = 32
-CHANNELS = 128
-GROUPS = 32
-SIDE = 128
-
-
-def get_inputs():
-    return [torch.randn(BATCH, CHANNELS, SIDE, SIDE)]
-
-
-def get_init_inputs():
-    return [GROUPS, CHANNELS]
-```
-
-## Plan
-
-```
-x: torch.randn(BATCH, CHANNELS, SIDE, SIDE) is (32, 128, 128, 128) float32
-group_norm, silu: one kernel.
-group_norm_silu_kernel: n_cols = size2 * x.shape[2:].numel(), n_rows = x.shape[0] * self.norm.num_groups. Fuses square, sub, true_divide, silu, add, mul, rsqrt. Each program reduces one row in blocks, 3 passes.
-```
-
-## Kernel
-
-```python
+# x: torch.randn(BATCH, CHANNELS, SIDE, SIDE) is (32, 128, 128, 128) float32
+# group_norm, silu: one kernel.
+# group_norm_silu_kernel: n_cols = size2 * x.shape[2:].numel(), n_rows = x.shape[0] * self.norm.num_groups. Fuses square, sub, true_divide, silu, add, mul, rsqrt. Each program reduces one row in blocks, 3 passes.
 import torch
 import torch.nn as nn
 import triton
@@ -102,4 +61,3 @@ class ModelNew(nn.Module):
             x.shape[2:].numel(), self.norm.num_groups, BLOCK=4096, num_warps=8,
         )
         return out
-```

@@ -1,47 +1,7 @@
-# Gemm epilogue
-
-```python
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-
-
-class Model(nn.Module):
-    """A linear layer, GELU and a residual sum."""
-
-    def __init__(self, width, hidden):
-        super().__init__()
-        self.linear = nn.Linear(width, hidden)
-
-    def forward(self, x, residual):
-        return F.gelu(self.linear(x)) + residual
-
-
-TOKENS = 8192
-WIDTH = 256
-HIDDEN = 4096
-
-
-def get_inputs():
-    return [torch.randn(TOKENS, WIDTH), torch.randn(TOKENS, HIDDEN)]
-
-
-def get_init_inputs():
-    return [WIDTH, HIDDEN]
-```
-
-## Plan
-
-```
-x: torch.randn(TOKENS, WIDTH) is (8192, 256) float32
-residual: torch.randn(TOKENS, HIDDEN) is (8192, 4096) float32
-linear, gelu, add: one kernel.
-linear_gelu_kernel: M = x.numel() // x.shape[-1], N = self.linear.weight.shape[0], K = x.shape[-1]. Fuses add, gelu_erf. Each program computes one tile of the product, loops over K, and applies the epilogue.
-```
-
-## Kernel
-
-```python
+# x: torch.randn(TOKENS, WIDTH) is (8192, 256) float32
+# residual: torch.randn(TOKENS, HIDDEN) is (8192, 4096) float32
+# linear, gelu, add: one kernel.
+# linear_gelu_kernel: M = x.numel() // x.shape[-1], N = self.linear.weight.shape[0], K = x.shape[-1]. Fuses add, gelu_erf. Each program computes one tile of the product, loops over K, and applies the epilogue.
 import torch
 import torch.nn as nn
 import triton
@@ -101,4 +61,3 @@ class ModelNew(nn.Module):
         grid = lambda meta: (triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]),)
         linear_gelu_kernel[grid](x, self.linear.weight, self.linear.bias, residual, out, M, N, K)
         return out
-```
