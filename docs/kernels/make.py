@@ -22,10 +22,11 @@ HEAD = """\
 # Kernels that the generator writes
 
 The [generator](../generator.md) wrote these kernels; no line was changed by hand. `just kernels` writes this
-folder again. Speed-ups are predicted for one forward pass on an H200, relative to eager PyTorch.
+folder again. The CPU judge says `{verdict}` of each. Speed-ups are predicted for one forward pass on an H200,
+relative to eager PyTorch.
 
-| problem | what it computes | kernel | launches | what fuses | verdict | predicted speed-up |
-|---|---|---|---|---|---|---|
+| problem | | launches | speed-up |
+|---|---|---|---|
 """
 SUFFIX = "_kernel"
 
@@ -73,13 +74,14 @@ def texts(answered: dict[str, tuple[Problem, Answer]], verdicts: dict[str, Any])
         model = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Model")
         verdict, file = verdicts[name], f"{name}{SUFFIX}.py"
         cells = [
-            f"[{name.replace('_', ' ')}]({name}.py)", ast.get_docstring(model), f"[kernel]({file})",
-            verdict["launches"], written.steps, verdict["verdict"], verdict["speedup"],
+            f"[{name.replace('_', ' ')}]({name}.py)", ast.get_docstring(model),
+            f"[{verdict['launches']}]({file})", verdict["speedup"],
         ]  # fmt: skip
         rows.append(f"| {' | '.join(map(str, cells))} |\n")
         plan = "".join(f"# {line}\n" for line in written.thinking.splitlines())
         kernels[file] = f"{plan}{written.source.strip()}\n"
-    return {"README.md": HEAD + "".join(rows), **kernels}
+    verdicts_in_all = " or ".join(sorted({row["verdict"] for row in verdicts.values()}))
+    return {"README.md": HEAD.format(verdict=verdicts_in_all) + "".join(rows), **kernels}
 
 
 def main() -> None:
