@@ -13,7 +13,7 @@ from typing import cast, get_args
 
 from kernel_core.errors import ConfigError, NotAProblem
 from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
-from kernel_core.problems.syntax import globals_read, syntax_tree
+from kernel_core.problems.syntax import syntax_tree
 from kernel_core.records import Constant, Precision, Problem, sha256_text
 
 _NO_INIT_INPUTS = "\n\ndef get_init_inputs():\n    return []\n"
@@ -66,8 +66,7 @@ def parse_problem(
 
     Directive comments at the beginning of a line (`# cpu: N=128, M=16`, `# family: softmax`,
     `# tags: a, b`, `# precision: bfloat16`) become fields and leave the text. CPU sizes may name members of
-    tuples (`# cpu: shape[0]=8`), which are then among the constants, as `with_members` gives them. What
-    `Model` reads itself is no constant unless a directive names it: a kernel repeats its value. A text
+    tuples (`# cpu: shape[0]=8`), which are then among the constants, as `with_members` gives them. A text
     without `get_init_inputs` gets one that gives no arguments. Raises `NotAProblem` when the text is not
     Python or lacks `Model` or `get_inputs`.
     """
@@ -76,11 +75,8 @@ def parse_problem(
     if not any(isinstance(node, ast.FunctionDef) and node.name == "get_init_inputs" for node in tree.body):
         source = source.rstrip("\n") + _NO_INIT_INPUTS
         tree = _checked_tree(source, id)
-    directive = directives.get("cpu", "")
-    fixed = _fixed(source, id) - {part.partition("=")[0].strip() for part in directive.split(",")}
-    assigned = {assignment.name: assignment.value for assignment in _assignments(tree)}
-    constants = {name: value for name, value in assigned.items() if name not in fixed}
-    if re.search(r"[\[.][^=,]*=", directive):
+    constants = {assignment.name: assignment.value for assignment in _assignments(tree)}
+    if re.search(r"[\[.][^=,]*=", directives.get("cpu", "")):
         constants |= {assignment.name: assignment.value for assignment in _members(tree)}
     leaf = name or id.rpartition("/")[2]
     return Problem(
@@ -93,7 +89,7 @@ def parse_problem(
         sha256=sha256_text(source),
         tags=tags + tuple(re.split(r"\s*,\s*", directives["tags"]) if "tags" in directives else ()),
         constants=constants,
-        cpu_constants=_cpu_constants(directive, constants, id),
+        cpu_constants=_cpu_constants(directives.get("cpu", ""), constants, id),
         precision=_precision(directives.get("precision", "own"), id),
     )
 
@@ -205,16 +201,6 @@ def _checked_tree(source: str, id: str) -> ast.Module:
             "get_init_inputs where Model takes arguments"
         )
     return tree
-
-
-def _fixed(source: str, id: str) -> set[str]:
-    """Names that `Model` or a function reads, and not by `get_inputs` or `get_init_inputs` alone."""
-    try:
-        return globals_read(source, apart=_MAKERS)
-    except SyntaxError as error:
-        raise NotAProblem(
-            f"{id} is not Python: {error}; a problem is a module that can be imported"
-        ) from error
 
 
 def _split_directives(source: str) -> tuple[dict[str, str], str]:

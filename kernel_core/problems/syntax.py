@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import symtable
 import warnings
-from collections.abc import Collection, Iterator
 
 _TRIES = 20
 
@@ -29,20 +27,3 @@ def syntax_tree(source: str) -> ast.Module:
                 raise
             mismatch = error
     raise mismatch
-
-
-def globals_read(source: str, apart: Collection[str]) -> set[str]:
-    """Names of a module that its classes and functions read, apart from functions of these names.
-
-    Raises:
-        SyntaxError: A scope of the text is not valid, as one with a parameter that is declared global.
-    """
-    top = symtable.symtable(source, "<problem>", "exec")
-    scopes = [scope for scope in top.get_children() if scope.get_name() not in apart]
-    return {name for scope in scopes for name in _globals_of(scope)}
-
-
-def _globals_of(scope: symtable.SymbolTable) -> Iterator[str]:
-    yield from (symbol.get_name() for symbol in scope.get_symbols() if symbol.is_global())
-    for child in scope.get_children():
-        yield from _globals_of(child)

@@ -63,28 +63,6 @@ def test_constants_are_plain_values_of_module_level_names_one_by_one() -> None:
     assert (problem.name, problem.family) == ("19_ReLU", "relu")
 
 
-def test_what_the_model_reads_itself_is_no_constant_unless_a_directive_names_it() -> None:
-    text = """import torch
-import torch.nn as nn
-N, D, K = 64, 32, 3
-def shifted(x, K):
-    return x + K
-class Model(nn.Module):
-    def __init__(self, N):
-        super().__init__()
-        self.layer = nn.Linear(D, N)
-    def forward(self, x):
-        return shifted(self.layer(x), 1)
-def get_inputs():
-    return [torch.randn(N, D)]
-def get_init_inputs():
-    return [K]
-"""
-    assert parse_problem(text, id="a/b", suite="test").constants == {"N": 64, "K": 3}
-    named = parse_problem(f"# cpu: D=8\n{text}", id="a/b", suite="test")
-    assert named.constants == {"N": 64, "D": 32, "K": 3} and named.cpu_constants == {"D": 8}
-
-
 def test_nothing_in_the_file_is_executed() -> None:
     bomb = REFERENCE.replace("mode =", 'raise SystemExit("executed")\nmode =')
     assert parse(bomb).constants["mode"] == "mean"
