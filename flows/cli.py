@@ -75,6 +75,8 @@ def run(argv: Sequence[str]) -> int:
     except DojoError as error:
         return _tell(str(error), error.exit_code)
     except KeyboardInterrupt:
+        # CPython would end by SIGINT, not by an exit code, if text that it executed raised the interrupt.
+        exec("")
         resumes = stage is not None or words[0] == "optimize" or words[:2] == ["runs", "resume"]
         goes_on = "; everything finished is kept, and the same command goes on from there"
         return _tell(f"stopped{goes_on if resumes else ''}", 130)

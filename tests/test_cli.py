@@ -485,3 +485,22 @@ def test_ctrl_c_promises_to_go_on_only_where_the_command_does(monkeypatch, capsy
     assert capsys.readouterr().err == "dojo: stopped\n"
     assert run(["train"]) == 130
     assert "the same command goes on" in capsys.readouterr().err
+
+
+INTERRUPTED = """
+import flows.cli
+
+def interrupted(*words, **settings):
+    exec("raise KeyboardInterrupt")
+
+flows.cli.app = lambda: interrupted
+flows.cli.main(["ingest"])
+"""
+
+
+def test_an_interrupt_in_text_that_python_executes_has_the_exit_code_of_any_other(tmp_path):
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED)
+    command = [sys.executable, "-m", "interrupted"]
+    path = os.pathsep.join((str(tmp_path), str(Path(__file__).parents[1])))
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.startswith("dojo: stopped")) == (130, True), done.stderr
