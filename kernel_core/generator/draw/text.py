@@ -71,10 +71,10 @@ class _Text:
         inner = [*self._part(), *self._model()]
         seed = self.rng.random()
         makers = self._makers("gpu", seed)
-        # A kernel repeats the constants that its constructor reads, so they have one value everywhere.
-        fixed = {*places.spelled, *places.local, *(self.used if self.is_global else ())}
         sizes: dict[str, Constant] = {
-            name: axis.gpu for name, axis in places.sizes.items() if name not in fixed
+            name: axis.gpu
+            for name, axis in places.sizes.items()
+            if name not in places.spelled and name not in places.local
         }
         cpu: dict[str, Constant] = {name: places.sizes[name].cpu for name in sizes}
         for position, name in enumerate(places.members):
