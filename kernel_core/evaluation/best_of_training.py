@@ -39,16 +39,17 @@ def best_of_training(
     """Judge again the fastest kernels in `evaluations/` of a training, and seal the best of each problem."""
     problems = load_audited(config.problems, memory).problems
     by_problem: dict[str, list[_Row]] = {problem.id: [] for problem in problems}
+    newest_version = ""
     for row in _rows(training):
         by_problem.get(row["problem_id"], []).append(row)
+        newest_version = row["policy_version"]
     kind: SpeedKind = "measured" if config.gym.device == "cuda" else "predicted"
     selected = []
     for done, problem in enumerate(problems, start=1):
         selected.append(_best_of(problem, by_problem[problem.id], gym, kind, config.seed))
         progress("winners", done=done, total=len(problems))
-    versions = {row["policy_version"] for rows in by_problem.values() for row in rows}
     selection = Selection(
-        policy_version=", ".join(sorted(versions)[-1:]),
+        policy_version=newest_version,
         gym_version=gym.version,
         device=config.gym.device,
         mode="training",

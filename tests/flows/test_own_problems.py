@@ -9,13 +9,16 @@ from kernel_core.config import TrainConfig
 from kernel_core.config.base import laid_over
 from kernel_core.errors import ConfigError
 from kernel_core.evaluation.best_of_n import load_selection
+from kernel_core.evaluation.best_of_training import best_of_training
 from kernel_core.evaluation.winners import FRESH_DRAWS
 from kernel_core.learn.methods import check_settings
 from kernel_core.learn.problem_sampler import Practice
+from kernel_core.parquet_rows import packed
 from kernel_core.problems.generate import generate
 from kernel_core.runs.judges import judges_kept
 from kernel_core.runs.naming import BEST_KERNELS
 from kernel_core.runs.run_folder import Run
+from kernel_core.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +78,18 @@ def test_the_best_kernel_of_each_problem_is_judged_again_and_kept(prefect_api, f
         assert run.stages() == before
         train(config.model_copy(update={"steps": 3}), run=run.name, root=run.root)
     assert {selected.num_candidates for selected in load_selection(kept).problems} == {18}
+
+
+def test_the_newest_of_the_policies_is_named_and_not_the_last_by_letters(folder, tmp_path, quick_gym):
+    training, kept = Store(str(tmp_path / "training")), Store(str(tmp_path / "kept"))
+    rest = {"speedup": None, "predicted_speedup": None, "code": "", "finish_reason": "stop"}
+    for step in (9, 10):
+        row = {"problem_id": f"{folder.name}/problem_0", "sample": 0, "turn": 0, "verdict": "wrong", **rest}
+        rows = packed([row | {"policy_version": f"run@{step}"}])
+        training.write(f"evaluations/step-{step:06d}.parquet", rows)
+    selection = best_of_training(of_the_preset(folder), quick_gym, training, kept)
+    assert selection.policy_version == "run@10"
+    assert sum(selected.num_candidates for selected in selection.problems) == 2
 
 
 def test_problems_that_a_generator_draws_once_have_no_best_kernel():
