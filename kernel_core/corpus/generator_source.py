@@ -14,7 +14,12 @@ from kernel_core.corpus.normalise import kernel_hash, reference_hash
 from kernel_core.corpus.registry import Source
 from kernel_core.errors import ConfigError
 from kernel_core.problems.generate import generate
-from kernel_core.problems.generators import ENDLESS_SUITES, draw_graphs, generator_of
+from kernel_core.problems.generators import (
+    ENDLESS_SUITES,
+    answered_by_generator,
+    draw_graphs,
+    generator_of,
+)
 from kernel_core.problems.graded import Generated, GradedKernel
 from kernel_core.problems.modules.generate import generate_modules
 from kernel_core.problems.modules.groups import GROUPS
@@ -35,7 +40,7 @@ def generator_revision() -> str:
 
 def draw_settings(source: Source, config: IngestConfig) -> dict[str, object]:
     """Return the settings that decide what a generator contributes."""
-    return config.model_dump(include={*_SETTINGS[source.suite], "left_out", "grades", "seed"})
+    return config.model_dump(include={*_SETTINGS[source.suite], "left_out", "grades", "kernels", "seed"})
 
 
 _SETTINGS = {
@@ -65,9 +70,11 @@ def generated_exemplars(source: Source, config: IngestConfig) -> Iterator[Exempl
     """
     check_left_out(config)
     draw = {"generated": _chains, "modules": _modules, "graphs": _graphs}[source.suite]
-    for made in draw(config):
+    drawn = draw(config)
+    has_answers = config.kernels == "generator" and source.suite != "graphs"
+    for made in answered_by_generator(made.problem for made in drawn) if has_answers else drawn:
         exemplars = exemplars_of(made, source)
-        yield from exemplars if config.grades == "all" else _fastest(exemplars)
+        yield from exemplars if config.grades == "all" or has_answers else _fastest(exemplars)
 
 
 def _chains(config: IngestConfig) -> Iterator[Generated]:

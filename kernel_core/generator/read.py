@@ -29,12 +29,13 @@ from kernel_core.records import Problem
 
 _GEOMETRY = ("stride", "padding", "dilation", "output_padding")
 """Numbers of a convolution that keep their text where they are 0 or 1: all are written alike."""
-PRODUCTS = frozenset(
-    {*("linear", "bilinear", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "einsum"),
-    *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
-    "scaled_dot_product_attention"},
-)  # fmt: skip
-"""Matrix products and convolutions by torch's names: a library has its own kernels for them."""
+CONVOLUTIONS = frozenset(f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3))
+"""Convolutions by torch's names: cuDNN's kernels are the fastest for most sizes."""
+PRODUCTS = CONVOLUTIONS | {
+    *("linear", "bilinear", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "einsum"),
+    "scaled_dot_product_attention",
+}
+"""Convolutions and matrix products by torch's names: a library has its own kernels for them."""
 
 
 def read(problem: Problem, on_meta: bool = False, library: frozenset[str] = frozenset()) -> Graph:

@@ -78,3 +78,11 @@ def test_drawn_names_change_names_alone():
     plain, renamed = (drawn("generator", generator_rows=8, drawn_names=value) for value in (False, True))
     assert [one.family for one in plain] == [one.family for one in renamed]
     assert 0 < sum(a.kernel_code != b.kernel_code for a, b in zip(plain, renamed, strict=True)) < len(plain)
+
+
+def test_the_generator_answers_the_problems_of_modules():
+    settings = {"modules_rows": 12, "grades": "fastest"}
+    own, written = (drawn("modules", **settings, kernels=author) for author in ("templates", "generator"))
+    assert {row.grade for row in written} == {"tuned"}
+    assert [row.reference_hash for row in written] == list(dict.fromkeys(row.reference_hash for row in own))
+    assert not {row.kernel_hash for row in written} & {row.kernel_hash for row in own}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernel_core.generator.answer import answer
+from kernel_core.generator.graded import graded_kernels, taught_answer
 from kernel_core.generator.read import PRODUCTS
 from kernel_core.problems.load import parse_problem
 from tests.generator.small_problems import problem
@@ -27,3 +28,15 @@ def test_sizes_of_a_product_are_read_behind_it():
     for name in ("matmul", "matmul_2", "matmul_3"):
         made = next(index for index, line in enumerate(lines) if line.strip().startswith(f"{name} ="))
         assert all(index > made for index, line in enumerate(lines) if f" {name}." in line.split("=")[-1])
+
+
+def test_a_taught_answer_leaves_a_convolution_to_torch_only_where_another_step_is_a_kernel():
+    inputs = ("torch.randn(2, 4, 9, 9)", "torch.randn(3, 4, 3, 3)")
+
+    def asked(expression: str):
+        return parse_problem(problem(expression, *inputs), id="test/library", suite="test")
+
+    assert "F.conv2d" in taught_answer(asked("torch.relu(torch.nn.functional.conv2d(a, b))")).source
+    alone = asked("torch.nn.functional.conv2d(a, b)")
+    assert "conv2d(" not in taught_answer(alone).source
+    assert len(graded_kernels(alone)) == 1

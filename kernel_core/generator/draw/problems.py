@@ -19,7 +19,7 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from kernel_core.errors import ConfigError
-from kernel_core.generator.answer import Answer, answer
+from kernel_core.generator.answer import Answer
 from kernel_core.generator.draw.chains import CHAINS
 from kernel_core.generator.draw.choice import operator_families, single, split_of
 from kernel_core.generator.draw.habits import draw_habits
@@ -28,7 +28,8 @@ from kernel_core.generator.draw.networks import NETWORKS
 from kernel_core.generator.draw.singles import single_layer, single_operator
 from kernel_core.generator.draw.sketch import Sketch, Tensor
 from kernel_core.generator.draw.text import source_of
-from kernel_core.generator.read import Unreadable, load_module
+from kernel_core.generator.graded import graded, taught_answer
+from kernel_core.generator.read import CONVOLUTIONS, PRODUCTS, Unreadable, load_module
 from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
 from kernel_core.problems.graded import Generated, GradedKernel, identity_of
 from kernel_core.problems.source import resize
@@ -177,13 +178,13 @@ def answered(draft: Draft, split: Split, rng: random.Random) -> Generated | None
     if not is_sound(draft.problem):
         return None
     try:
-        written = answer(draft.problem, on_meta=True)
+        library = PRODUCTS if draft.family in NETWORKS else CONVOLUTIONS
+        written = taught_answer(draft.problem, on_meta=True, library=library)
     except Unreadable:
         return None
     if written.reasons:
         return None
-    kernel = GradedKernel(grade="tuned", source=written.source, thinking=written.thinking)
-    return Generated(problem=draft.problem, kernels=(kernel, *_mistakes(written, rng)))
+    return Generated(problem=draft.problem, kernels=(graded(written), *_mistakes(written, rng)))
 
 
 def _mistakes(written: Answer, rng: random.Random) -> Iterator[GradedKernel]:
