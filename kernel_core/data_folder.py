@@ -1,4 +1,4 @@
-"""Folder of problems, prompts, the shipped policy and measured grades: beside the package in a checkout, and
+"""Folder of problems, prompts and the shipped policy: beside the package in a checkout, and
 inside it in a wheel."""
 
 from pathlib import Path

@@ -93,12 +93,7 @@ class IngestConfig(Config):
     )
     grades: Literal["all", "fastest"] = Field(
         "all",
-        description="All kernels of a problem, or those of the grades measured fastest for its family.",
-    )
-    kernels: Literal["templates", "generator"] = Field(
-        "templates",
-        description="Kernels of problems of `modules` and `generator`: their families' templates, or the "
-        "kernel that the generator of `graphs` writes.",
+        description="All kernels of a problem, or the fused and tuned ones alone.",
     )
     near_duplicate_threshold: float = Field(
         0.95, gt=0, le=1, description="Jaccard similarity of token shingles above which a row is a duplicate."

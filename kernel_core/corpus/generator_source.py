@@ -9,17 +9,11 @@ from pathlib import Path
 
 import kernel_core.problems
 from kernel_core.config import IngestConfig
-from kernel_core.corpus.measured_grades import MEASURED, NAMED_GRADES, fastest_grades
 from kernel_core.corpus.normalise import kernel_hash, reference_hash
 from kernel_core.corpus.registry import Source
 from kernel_core.errors import ConfigError
 from kernel_core.problems.generate import generate
-from kernel_core.problems.generators import (
-    ENDLESS_SUITES,
-    answered_by_generator,
-    draw_graphs,
-    generator_of,
-)
+from kernel_core.problems.generators import ENDLESS_SUITES, draw_graphs, generator_of
 from kernel_core.problems.graded import Generated, GradedKernel
 from kernel_core.problems.modules.generate import generate_modules
 from kernel_core.problems.modules.groups import GROUPS
@@ -34,13 +28,12 @@ def generator_revision() -> str:
     for folder in (problems, problems.with_name("generator")):
         for file in sorted(folder.rglob("*.py")):
             digest.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
-    digest.update(MEASURED.read_bytes())
     return digest.hexdigest()
 
 
 def draw_settings(source: Source, config: IngestConfig) -> dict[str, object]:
     """Return the settings that decide what a generator contributes."""
-    return config.model_dump(include={*_SETTINGS[source.suite], "left_out", "grades", "kernels", "seed"})
+    return config.model_dump(include={*_SETTINGS[source.suite], "left_out", "grades", "seed"})
 
 
 _SETTINGS = {
@@ -66,15 +59,14 @@ def generated_exemplars(source: Source, config: IngestConfig) -> Iterator[Exempl
     """Yield exemplars of problems of the source's suite, of the train split, a problem's kernels together.
 
     A grade is `naive`, `lazy`, `fused`, `tuned` or `mistake:FAULT`; mistakes are claimed incorrect. With
-    `grades = fastest` the kernels of the grades that measurements chose come alone, all as `tuned`.
+    `grades = fastest` the fused and tuned kernels come alone, all as `tuned`. Kernels of problems of
+    `modules` are the generator's.
     """
     check_left_out(config)
     draw = {"generated": _chains, "modules": _modules, "graphs": _graphs}[source.suite]
-    drawn = draw(config)
-    has_answers = config.kernels == "generator" and source.suite != "graphs"
-    for made in answered_by_generator(made.problem for made in drawn) if has_answers else drawn:
+    for made in draw(config):
         exemplars = exemplars_of(made, source)
-        yield from exemplars if config.grades == "all" or has_answers else _fastest(exemplars)
+        yield from exemplars if config.grades == "all" else _fastest(exemplars)
 
 
 def _chains(config: IngestConfig) -> Iterator[Generated]:
@@ -86,14 +78,18 @@ def _chains(config: IngestConfig) -> Iterator[Generated]:
 
 def _modules(config: IngestConfig) -> Iterator[Generated]:
     """Yield an even draw of all families, then more of some groups, each from a seed of its own."""
+    from kernel_core.generator.graded import answered_problems  # the table of operators needs torch
+
     families = _kept(generator_of("modules").trained, config)
+    problems: list[Problem] = []
     if config.modules_rows:
-        yield from generate_modules("train", config.modules_rows, config.seed, families)
+        problems += generate_modules("train", config.modules_rows, config.seed, families)
     for number, (name, group) in enumerate(GROUPS.items(), start=1):
         kept = _kept(group, config)
         count = int(config.modules_rows * config.modules_more.get(name, 0.0)) * len(kept) // len(group)
         if count:
-            yield from generate_modules("train", count, config.seed + number, kept)
+            problems += generate_modules("train", count, config.seed + number, kept)
+    yield from answered_problems(problems)
 
 
 def _graphs(config: IngestConfig) -> Iterator[Generated]:
@@ -109,10 +105,9 @@ def _kept(families: Iterable[str], config: IngestConfig) -> list[str]:
 
 
 def _fastest(exemplars: Iterable[Exemplar]) -> Iterator[Exemplar]:
-    """Yield the kernels of the grades that measurements chose, all alike: their speed was measured."""
-    chosen = fastest_grades()
+    """Yield the fused and tuned kernels, all alike: a pretrained model is taught no slower grade."""
     for exemplar in exemplars:
-        if exemplar.grade in chosen.get(exemplar.family, NAMED_GRADES):
+        if exemplar.grade in ("fused", "tuned"):
             yield exemplar.model_copy(update={"grade": "tuned"})
 
 

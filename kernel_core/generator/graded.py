@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import random
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import torch
+
 from kernel_core.errors import NotAProblem
 from kernel_core.generator.answer import Answer, answer
+from kernel_core.generator.draw.mutations import mutated
 from kernel_core.generator.read import CONVOLUTIONS, PRODUCTS, Unreadable
-from kernel_core.problems.graded import GradedKernel
+from kernel_core.problems.graded import Generated, GradedKernel
 from kernel_core.records import Problem
+
+_LEAST_SHARED = 256
+"""With fewer problems, starting processes takes longer than they save."""
 
 
 def graded_kernels(problem: Problem) -> list[GradedKernel]:
@@ -21,9 +33,7 @@ def graded_kernels(problem: Problem) -> list[GradedKernel]:
     return list({written.source: graded(written) for written in answers}.values())
 
 
-def taught_answer(
-    problem: Problem, on_meta: bool = False, library: frozenset[str] = CONVOLUTIONS
-) -> Answer:
+def taught_answer(problem: Problem, on_meta: bool = False, library: frozenset[str] = CONVOLUTIONS) -> Answer:
     """Return an answer in which calls of `library` stay torch's if a kernel is left to write, else none.
 
     Raises Unreadable as `answer` does.
@@ -37,3 +47,34 @@ def taught_answer(
 def graded(written: Answer) -> GradedKernel:
     """Return an answer as a kernel of the best grade."""
     return GradedKernel(grade="tuned", source=written.source, thinking=written.thinking)
+
+
+def with_mistake(written: Answer, rng: random.Random) -> tuple[GradedKernel, ...]:
+    """Return an answer as a kernel of the best grade and, where an edit fits, the same with a mistake."""
+    edited = mutated(written.source, rng)
+    if edited is None:
+        return (graded(written),)
+    fault, source = edited
+    mistake = GradedKernel(grade="mistake", fault=fault, source=source, thinking=written.thinking)
+    return (graded(written), mistake)
+
+
+def answered_problems(problems: Sequence[Problem]) -> Iterator[Generated]:
+    """Yield the problems for which a kernel can be written, with it and a mistake in it.
+
+    A kernel takes some 26 ms of one core; many problems are shared by a process on each core.
+    """
+    if len(problems) < _LEAST_SHARED:
+        yield from filter(None, map(_answered, problems))
+        return
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), torch.set_num_threads, (1,)) as processes:
+        yield from filter(None, processes.map(_answered, problems, chunksize=16))
+
+
+def _answered(problem: Problem) -> Generated | None:
+    try:
+        written = taught_answer(problem, on_meta=True)
+    except Unreadable:
+        return None
+    kernels = with_mistake(written, random.Random(f"mistake {problem.sha256}"))
+    return Generated(problem=problem, kernels=kernels)

@@ -20,10 +20,10 @@ class GradedKernel(Record):
 
 
 class Generated(Record):
-    """A problem and its kernels: naive, fused, tuned, mistakes, and a lazy one where there is a choice."""
+    """A problem and the kernels that were drawn or written with it, if any."""
 
     problem: Problem
-    kernels: tuple[GradedKernel, ...]
+    kernels: tuple[GradedKernel, ...] = ()
 
 
 def identity_of(suite: str, family: str, source: str) -> dict[str, Any]:

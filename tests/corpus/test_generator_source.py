@@ -2,16 +2,15 @@
 
 from collections import Counter
 
-import pandas as pd
 import pytest
 
 from kernel_core.config import IngestConfig
 from kernel_core.corpus.generator_source import generated_exemplars
-from kernel_core.corpus.measured_grades import MEASURED, fastest_grades
 from kernel_core.corpus.registry import find_source, read_registry
 from kernel_core.errors import ConfigError
+from kernel_core.generator.graded import answered_problems
 from kernel_core.problems.families import TRAINED
-from kernel_core.problems.modules.generate import FAMILIES, RESERVED
+from kernel_core.problems.modules.generate import FAMILIES, RESERVED, generate_modules
 from kernel_core.problems.modules.groups import GROUPS
 
 REGISTRY = read_registry()
@@ -51,27 +50,13 @@ def test_every_family_of_a_group_is_one_of_training():
         assert set(group) <= set(FAMILIES) - RESERVED
 
 
-def test_only_correct_kernels_of_the_grades_measured_fastest_are_kept():
-    every, fastest = drawn("modules", modules_rows=6), drawn("modules", modules_rows=6, grades="fastest")
-    assert {one.grade for one in fastest} == {"tuned"}
-    assert {"naive"} < {one.grade for one in every}
-    kept = {(one.family, one.row_key.rpartition("-")[2]) for one in fastest}
-    assert all(grade in fastest_grades()[family] for family, grade in kept if family in fastest_grades())
-
-
-def test_a_measured_grade_that_leaves_the_work_to_torch_is_not_taught(tmp_path):
-    columns = ("family", "grade", "verdict", "speedup", "own_share")
-    rows = [
-        ("a", "naive", "correct", 1.0, 1.0),
-        ("a", "lazy", "correct", 9.0, 0.1),
-        ("a", "fused", "correct", 1.1, 1.0),
-        ("a", "tuned", "wrong", None, None),
-        ("b", "lazy", "correct", 1.0, 0.0),
-    ]
-    file = tmp_path / "measured.parquet"
-    pd.DataFrame(rows, columns=columns).to_parquet(file)
-    assert fastest_grades(file) == {"a": ("fused", "naive"), "b": ("fused", "tuned")}
-    assert set(fastest_grades(MEASURED)) <= {*FAMILIES, *TRAINED}
+@pytest.mark.parametrize("name", ("generator", "modules"))
+def test_the_fused_and_tuned_kernels_alone_come_as_tuned(name):
+    rows = {"generator_rows": 6, "modules_rows": 6}
+    every, fastest = drawn(name, **rows), drawn(name, **rows, grades="fastest")
+    assert {row.grade for row in fastest} == {"tuned"} < {row.grade for row in every}
+    good = [row.kernel_hash for row in every if row.grade in ("fused", "tuned")]
+    assert [row.kernel_hash for row in fastest] == good
 
 
 def test_drawn_names_change_names_alone():
@@ -80,9 +65,8 @@ def test_drawn_names_change_names_alone():
     assert 0 < sum(a.kernel_code != b.kernel_code for a, b in zip(plain, renamed, strict=True)) < len(plain)
 
 
-def test_the_generator_answers_the_problems_of_modules():
-    settings = {"modules_rows": 12, "grades": "fastest"}
-    own, written = (drawn("modules", **settings, kernels=author) for author in ("templates", "generator"))
-    assert {row.grade for row in written} == {"tuned"}
-    assert [row.reference_hash for row in written] == list(dict.fromkeys(row.reference_hash for row in own))
-    assert not {row.kernel_hash for row in written} & {row.kernel_hash for row in own}
+def test_kernels_of_modules_are_the_generators():
+    rows = drawn("modules", modules_rows=12)
+    made = list(answered_problems(generate_modules("train", 12, 0)))
+    assert [row.kernel_code for row in rows] == [kernel.source for one in made for kernel in one.kernels]
+    assert all(row.claimed_correct is not row.grade.startswith("mistake:") for row in rows)

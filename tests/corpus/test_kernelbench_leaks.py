@@ -121,7 +121,7 @@ def test_an_ingest_knows_kernelbench_where_a_checkout_is_named(tmp_path: Path, m
 
 
 def test_no_drawn_module_has_sizes_of_kernelbench():
-    drawn = [made.problem for made in generate_modules("train", 60, 11)]
+    drawn = generate_modules("train", 60, 11)
     assert not [problem.id for problem in drawn if has_evaluation_sizes(problem.constants.values())]
 
 
@@ -137,9 +137,9 @@ def test_the_digests_are_those_of_the_checkout():
 def test_a_thousand_drawn_modules_give_nothing_of_kernelbench_away():
     rules = known_kernelbench()
     drawn = [
-        made.problem
+        problem
         for split, count in (("train", 900), ("held_out", 100))
-        for made in generate_modules(split, count, 0)
+        for problem in generate_modules(split, count, 0)
     ]
     report = rules.report(drawn)
     assert (report.num_problems, report.by_reason) == (1000, {})

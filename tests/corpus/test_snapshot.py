@@ -15,6 +15,7 @@ import pytest
 from kernel_core.config import IngestConfig
 from kernel_core.corpus.snapshot import build_snapshot, load_report, load_snapshot
 from kernel_core.errors import CallerError
+from kernel_core.generator.graded import answered_problems
 from kernel_core.problems.generate import generate
 from kernel_core.problems.modules.generate import generate_modules
 from kernel_core.store import Store
@@ -45,12 +46,13 @@ def test_modules_are_a_source_beside_the_generator(tmp_path: Path) -> None:
         update={"sources": ("modules", "generator"), "generator_rows": 3, "modules_rows": 6}
     )
     manifest = build_snapshot(config, Store(tmp_path))
-    made = generate_modules("train", 6, 0)
+    problems = generate_modules("train", 6, 0)
+    made = list(answered_problems(problems))
     rows = [row for row in load_snapshot(Store(tmp_path)) if row.source == "modules"]
     assert manifest.meta["num_references"] == 9
     assert [row.kernel_code for row in rows] == [kernel.source for one in made for kernel in one.kernels]
-    assert {row.family for row in rows} == {one.problem.family for one in made}
-    assert {row.reference_code for row in rows} == {one.problem.source for one in made}
+    assert {row.family for row in rows} == {problem.family for problem in problems}
+    assert {row.reference_code for row in rows} == {problem.source for problem in problems}
     for row in rows:
         assert row.thinking and row.cpu_sizes and row.grade and row.split == "train"
         assert row.grade.startswith("mistake:") == (row.claimed_correct is False)

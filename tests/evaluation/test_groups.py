@@ -18,6 +18,7 @@ from kernel_core.evaluation.groups import (
     read_answers,
 )
 from kernel_core.evaluation.judged_rows import figure_tables
+from kernel_core.generator.graded import answered_problems
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.problems.generate import generate
 from kernel_core.problems.load import load_dojo, load_folder
@@ -33,9 +34,9 @@ def answers(problem: str, verdicts: str, speedup: float = 1.1) -> list[JudgedAns
 
 def test_a_problem_is_seen_unseen_or_of_a_folder_by_its_family_and_suite() -> None:
     unseen = generate_modules("held_out", len(RESERVED), 1, sorted(RESERVED))
-    assert {group_of(one.problem.id) for one in unseen} == {UNSEEN}
+    assert {group_of(problem.id) for problem in unseen} == {UNSEEN}
     seen = generate_modules("held_out", 3, 1, ("linear_elementwise", "conv_pool"))
-    assert {group_of(one.problem.id) for one in seen} == {SEEN}
+    assert {group_of(problem.id) for problem in seen} == {SEEN}
     assert {group_of(one.problem.id) for one in generate("held_out", 20, 1)} == {SEEN}
     assert {group_of(one.id) for one in load_dojo()} == {"dojo"}
     assert group_of("graphs/softmax-0123456789ab") == "graphs"
@@ -113,8 +114,8 @@ def judged(quick_gym, tmp_path_factory) -> list[dict[str, Any]]:
     """Two arms' rows as the CPU judge gives them: right kernels, and right and faulty ones in turn."""
     folder = tmp_path_factory.mktemp("judged")
     made = [
-        *generate_modules("held_out", 2, 3, ("linear_elementwise",)),
-        *generate_modules("held_out", 2, 3, ("row_gather",)),
+        *answered_problems(generate_modules("held_out", 2, 3, ("linear_elementwise",))),
+        *answered_problems(generate_modules("held_out", 2, 3, ("row_gather",))),
         *generate("train", 2, 3),
     ]
     mine = folder / "theirs"
@@ -126,7 +127,7 @@ def judged(quick_gym, tmp_path_factory) -> list[dict[str, Any]]:
     asked = []
     for one in made:
         problem = theirs.get(one.problem.name, one.problem)
-        for grade in ("fused", "mistake"):
+        for grade in ("tuned", "mistake"):
             kernel = next(kernel for kernel in one.kernels if kernel.grade == grade)
             candidate = parse_completion(format_completion("", kernel.source), "stop")
             asked.append((grade, JudgeRequest(problem=problem, candidate=candidate, seed=0)))
@@ -135,7 +136,7 @@ def judged(quick_gym, tmp_path_factory) -> list[dict[str, Any]]:
         (grade, {"problem": request.problem.id, "verdict": found.verdict, "speedup": found.speedup})
         for (grade, request), found in zip(asked, evaluations, strict=True)
     ]
-    right = [row for grade, row in rows if grade == "fused"]
+    right = [row for grade, row in rows if grade == "tuned"]
     arms = {"rl": [*right, *right], "frozen": [row for _, row in rows]}
     return [{"run": arm, "seed": 0, **row} for arm, lines in arms.items() for row in lines]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -19,19 +19,17 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from kernel_core.errors import ConfigError
-from kernel_core.generator.answer import Answer
 from kernel_core.generator.draw.chains import CHAINS
 from kernel_core.generator.draw.choice import operator_families, single, split_of
 from kernel_core.generator.draw.habits import draw_habits
-from kernel_core.generator.draw.mutations import mutated
 from kernel_core.generator.draw.networks import NETWORKS
 from kernel_core.generator.draw.singles import single_layer, single_operator
 from kernel_core.generator.draw.sketch import Sketch, Tensor
 from kernel_core.generator.draw.text import source_of
-from kernel_core.generator.graded import graded, taught_answer
+from kernel_core.generator.graded import taught_answer, with_mistake
 from kernel_core.generator.read import CONVOLUTIONS, PRODUCTS, Unreadable, load_module
 from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
-from kernel_core.problems.graded import Generated, GradedKernel, identity_of
+from kernel_core.problems.graded import Generated, identity_of
 from kernel_core.problems.source import resize
 from kernel_core.problems.splits import Split
 from kernel_core.records import Problem
@@ -184,13 +182,7 @@ def answered(draft: Draft, split: Split, rng: random.Random) -> Generated | None
         return None
     if written.reasons:
         return None
-    return Generated(problem=draft.problem, kernels=(graded(written), *_mistakes(written, rng)))
-
-
-def _mistakes(written: Answer, rng: random.Random) -> Iterator[GradedKernel]:
-    edited = mutated(written.source, rng)
-    if edited is not None:
-        yield GradedKernel(grade="mistake", fault=edited[0], source=edited[1], thinking=written.thinking)
+    return Generated(problem=draft.problem, kernels=with_mistake(written, rng))
 
 
 def is_sound(problem: Problem) -> bool:

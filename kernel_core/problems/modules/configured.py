@@ -1,7 +1,4 @@
-"""Activations with numbers: as a layer that keeps them, or as a function; defaults as often as given values.
-
-Layers keep their numbers under torch's names, and a kernel's launch reads them there, given or not.
-"""
+"""Activations with numbers: as a layer or as a function, with defaults as often as given values."""
 
 from __future__ import annotations
 
@@ -32,8 +29,6 @@ class Configurable:
     layer: str
     """Torch's class without `nn.`."""
     settings: tuple[Setting, ...]
-    triton: str
-    """The expression over `{v}` and the settings `{0}` and `{1}`."""
 
 
 CONFIGURABLE: dict[str, Configurable] = {
@@ -44,17 +39,10 @@ CONFIGURABLE: dict[str, Configurable] = {
                 "negative_slope", "0.01", ("0.05", "0.1", "0.2", "0.3"), ("negative_slope", "slope", "leak")
             ),
         ),
-        "tl.where({v} > 0, {v}, {v} * {0})",
     ),
-    "elu": Configurable(
-        "ELU",
-        (Setting("alpha", "1.0", ("0.5", "0.8", "1.5"), ("alpha", "elu_alpha")),),
-        "tl.where({v} > 0, {v}, {0} * (tl.exp({v}) - 1.0))",
-    ),
+    "elu": Configurable("ELU", (Setting("alpha", "1.0", ("0.5", "0.8", "1.5"), ("alpha", "elu_alpha")),)),
     "softplus": Configurable(
-        "Softplus",
-        (Setting("beta", "1.0", ("0.5", "2.0", "3.0"), ("beta", "sharpness")),),
-        "tl.maximum({v}, 0.0) + tl.log(1.0 + tl.exp(-tl.abs({v} * {0}))) / {0}",
+        "Softplus", (Setting("beta", "1.0", ("0.5", "2.0", "3.0"), ("beta", "sharpness")),)
     ),
     "hardtanh": Configurable(
         "Hardtanh",
@@ -62,7 +50,6 @@ CONFIGURABLE: dict[str, Configurable] = {
             Setting("min_val", "-1.0", ("-0.5", "-2.0", "0.0"), ("min_val", "hardtanh_min", "lower_limit")),
             Setting("max_val", "1.0", ("0.5", "2.0", "1.5"), ("max_val", "hardtanh_max", "upper_limit")),
         ),
-        "tl.minimum(tl.maximum({v}, {0}), {1})",
     ),
 }
 
@@ -75,15 +62,18 @@ NAMES: tuple[str, ...] = (*ACTIVATIONS, *CONFIGURABLE)
 class Configured:
     """One use of such an activation."""
 
+    operator: str
     torch: str
     """The expression over `x`."""
-    names: tuple[str, ...]
-    """For each setting the kernel's argument, or the number where none is passed."""
     values: tuple[str, ...]
+    """The number of each setting."""
     init_args: tuple[str, ...] = ()
     init_lines: tuple[str, ...] = ()
-    arguments: tuple[tuple[str, str], ...] = ()
-    """The kernel's argument and the host's expression."""
+
+    @property
+    def call(self) -> str:
+        """Torch's function over `x` with the numbers written out."""
+        return f"F.{self.operator}(x, {', '.join(self.values)})"
 
     @property
     def constants(self) -> tuple[tuple[str, str], ...]:
@@ -99,11 +89,12 @@ def draw_configured(name: str, rng: random.Random, taken: set[str], attributes: 
     free = [attribute for attribute in attributes if attribute not in taken]
     kept = free and not any(part.name in taken for part in one.settings)
     if kept and rng.random() < 0.55:
-        return _layer(one, values, as_default, rng, taken, rng.choice(free))
+        return _layer(name, one, values, as_default, rng, taken, rng.choice(free))
     return _call(name, one, values, as_default, rng, taken)
 
 
 def _layer(
+    name: str,
     one: Configurable,
     values: tuple[str, ...],
     as_default: bool,
@@ -111,19 +102,17 @@ def _layer(
     taken: set[str],
     attribute: str,
 ) -> Configured:
-    names = tuple(part.name for part in one.settings)
     given: tuple[str, ...] = ()
     if rng.random() < 0.5:
         given = _spelled(one, rng, taken)
     inside = _inside(one, given or values, rng) if given or not as_default or rng.random() < 0.3 else ""
-    taken.update((attribute, *names))
+    taken.update((attribute, *(part.name for part in one.settings)))
     return Configured(
+        operator=name,
         torch=f"self.{attribute}(x)",
-        names=names,
         values=values,
         init_args=given,
         init_lines=(f"self.{attribute} = nn.{one.layer}({inside})",),
-        arguments=tuple((part, f"self.{attribute}.{part}") for part in names),
     )
 
 
@@ -140,18 +129,17 @@ def _call(
         given = _spelled(one, rng, taken)
         held = tuple(f"self.{part}" for part in given)
         return Configured(
+            operator=name,
             torch=f"{function}(x, {_inside(one, held, rng)})",
-            names=given,
             values=values,
             init_args=given,
             init_lines=tuple(f"self.{part} = {part}" for part in given),
-            arguments=tuple(zip(given, held, strict=True)),
         )
     written = values
     if rng.random() < 0.3:
         written = tuple(text.removesuffix(".0") for text in values)
     inside = "" if as_default and rng.random() < 0.4 else f", {_inside(one, written, rng)}"
-    return Configured(torch=f"{function}(x{inside})", names=values, values=values)
+    return Configured(operator=name, torch=f"{function}(x{inside})", values=values)
 
 
 def _spelled(one: Configurable, rng: random.Random, taken: set[str]) -> tuple[str, ...]:

@@ -1,24 +1,21 @@
-"""A drawn problem of the suite `modules`: a reference with layers and parameters, and kernels for it."""
+"""A drawn problem of the suite `modules`: a reference with layers and parameters."""
 
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernel_core.problems.graded import GradedKernel
 from kernel_core.problems.modules.style import Style
 from kernel_core.problems.program import Size
 
 IMPORTS = "import torch\nimport torch.nn as nn\n"
 FUNCTIONAL = "import torch.nn.functional as F\n"
-KERNEL_IMPORTS = IMPORTS + "import triton\nimport triton.language as tl\n"
 
 
 @dataclass(frozen=True)
 class Module:
-    """A reference module, as parts that the reference and every kernel share.
+    """A reference module in parts.
 
     Lines are without indentation. `inputs` and `init_inputs` are expressions over the names of `sizes`.
     Size names are given in lower case here and written in the style's case.
@@ -26,13 +23,13 @@ class Module:
 
     doc: str
     """One sentence that says what is computed."""
-    init_args: tuple[str, ...]
-    init_lines: tuple[str, ...]
     forward_args: tuple[str, ...]
     forward_lines: tuple[str, ...]
     sizes: tuple[Size, ...]
     inputs: tuple[str, ...]
-    init_inputs: tuple[str, ...]
+    init_args: tuple[str, ...] = ()
+    init_lines: tuple[str, ...] = ()
+    init_inputs: tuple[str, ...] = ()
     constants: tuple[tuple[str, str], ...] = ()
     """Named values behind the sizes, such as `("scale", "1.5")`, that no run resizes."""
     input_lines: tuple[str, ...] = ()
@@ -43,7 +40,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Draft:
-    """A problem and its kernels before they become records."""
+    """A problem before it becomes a record."""
 
     family: str
     operators: tuple[str, ...]
@@ -51,7 +48,12 @@ class Draft:
     reference: str
     sizes: tuple[Size, ...]
     """As named in the text."""
-    kernels: tuple[GradedKernel, ...]
+
+
+def draft(family: str, operators: Sequence[str], module: Module, style: Style) -> Draft:
+    """The problem, written in a style."""
+    sizes = tuple(Size(style.size_name(size.name), size.gpu, size.cpu) for size in module.sizes)
+    return Draft(family, tuple(operators), reference_source(module, style), sizes)
 
 
 def reference_source(module: Module, style: Style) -> str:
@@ -67,39 +69,21 @@ def reference_source(module: Module, style: Style) -> str:
     functional = FUNCTIONAL if any("F." in line for line in body) else ""
     return (
         f"{IMPORTS}{functional}\n\n"
-        f"{model_class('Model', module, style, module.forward_lines)}\n\n"
+        f"{_model_class(module, style)}\n\n"
         f"{style.heading}{chr(10) * bool(style.heading)}{constants}\n\n"
         f"def get_inputs():\n{before}{_returned(inputs, module.forward_args, style)}\n\n"
         f"def get_init_inputs():\n    return [{', '.join(init_inputs)}]{_init_comment(module, style)}\n"
     )
 
 
-def kernel_source(module: Module, functions: Sequence[str], forward_lines: Sequence[str]) -> str:
-    """A candidate: the Triton functions, and `ModelNew` with the reference's constructor.
-
-    `forward_lines` replaces the reference's; helper functions of the host may be among `functions`.
-    """
-    body = [*module.init_lines, *forward_lines, *functions]
-    functional = FUNCTIONAL if any("F." in line for line in body) else ""
-    imports = KERNEL_IMPORTS.replace(IMPORTS, IMPORTS + functional)
-    texts = "\n\n\n".join(textwrap.dedent(one).strip("\n") for one in functions)
-    plain = Style(annotations=False, docstring="none")
-    return f"{imports}\n\n{texts}\n\n\n{model_class('ModelNew', module, plain, forward_lines)}"
-
-
-def draft_sizes(module: Module, style: Style) -> tuple[Size, ...]:
-    """The size constants under the names that the reference's text has."""
-    return tuple(Size(style.size_name(size.name), size.gpu, size.cpu) for size in module.sizes)
-
-
-def model_class(name: str, module: Module, style: Style, forward_lines: Sequence[str]) -> str:
+def _model_class(module: Module, style: Style) -> str:
     """The class with constructor and `forward`, ending in a newline."""
-    lines = [f"class {name}(nn.Module):"]
+    lines = ["class Model(nn.Module):"]
     if style.docstring != "none":
         lines.append(f'    """{_opened(module.doc) if style.open_docstring else module.doc}"""\n')
     if module.init_args or module.init_lines or style.long_super or style.docstring == "full":
         arguments = ", ".join(("self", *module.init_args))
-        start = f"super({name}, self).__init__()" if style.long_super else "super().__init__()"
+        start = "super(Model, self).__init__()" if style.long_super else "super().__init__()"
         lines += [f"    def __init__({arguments}):", f"        {start}"]
         lines += [f"        {line}" for line in module.init_lines]
         lines.append(" " * 8 * style.spaced_gap)
@@ -111,8 +95,9 @@ def model_class(name: str, module: Module, style: Style, forward_lines: Sequence
         rows = module.forward_doc or ("Args:", *given, "Returns:", "    the result")
         text = "".join(f"        {row}\n" if row else "\n" for row in rows)
         lines.append(f'        """\n{text}        """')
-    comments = [_comment(line) if style.line_comments else "" for line in forward_lines]
-    lines += [f"        {line}{comment}" for line, comment in zip(forward_lines, comments, strict=True)]
+    lines += [
+        f"        {line}{_comment(line) if style.line_comments else ''}" for line in module.forward_lines
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Endless problems of the suite `modules` from a seed, each with kernels of graded quality.
+"""Endless problems of the suite `modules` from a seed.
 
 A longer draw begins with the shorter one. The split is a function of family and operators alone: a reserved
 family is held out whole; within the others, tuples of operators are hashed.
@@ -46,7 +46,7 @@ _SHORTEST_SPLIT_CHAIN = 3
 """Problems with fewer operators are never held out by their operators: there are too few of them."""
 
 
-def generate_modules(split: Split, count: int, seed: int, families: Sequence[str] = ()) -> list[Generated]:
+def generate_modules(split: Split, count: int, seed: int, families: Sequence[str] = ()) -> list[Problem]:
     """`count` problems of a split, all different; `families` narrows the choice.
 
     Raises `ConfigError` when no family asked for has problems in the split.
@@ -69,7 +69,7 @@ def split_of(draft: Draft) -> Split:
     return hashed_split(">".join((draft.family, *draft.operators)))
 
 
-def _drawn(split: Split, count: int, seed: int, names: list[str]) -> Iterator[Generated]:
+def _drawn(split: Split, count: int, seed: int, names: list[str]) -> Iterator[Problem]:
     seen: set[str] = set()
     barren = set() if split == "train" else set(SHORT.intersection(names))
     order = random.Random(f"modules {split} {seed}")
@@ -84,8 +84,8 @@ def _drawn(split: Split, count: int, seed: int, names: list[str]) -> Iterator[Ge
                 barren.add(name)
                 continue
             seen.add(draft.reference)
-            made = _generated(draft, split)
-            yield with_drawn_names(made) if split == "train" else made
+            problem = _problem(draft, split)
+            yield with_drawn_names(Generated(problem=problem)).problem if split == "train" else problem
         if len(barren) == len(names):
             raise ConfigError(
                 f"the families {', '.join(names)} gave {len(seen)} problems of split {split}, not {count}; "
@@ -108,8 +108,8 @@ def _is_for_evaluation(draft: Draft) -> bool:
     return has_evaluation_sizes(sizes) or has_evaluation_sizes(constants.values())
 
 
-def _generated(draft: Draft, split: Split) -> Generated:
-    problem = Problem(
+def _problem(draft: Draft, split: Split) -> Problem:
+    return Problem(
         **identity_of("modules", draft.family, draft.reference),
         suite="modules",
         family=draft.family,
@@ -117,4 +117,3 @@ def _generated(draft: Draft, split: Split) -> Generated:
         constants={size.name: size.gpu for size in draft.sizes},
         cpu_constants={size.name: size.cpu for size in draft.sizes},
     )
-    return Generated(problem=problem, kernels=draft.kernels)

@@ -1,4 +1,4 @@
-"""Elementwise operators of a chain: torch's function, torch's layer, and Triton's expression."""
+"""Elementwise operators of a chain: torch's function and torch's layer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ class Pointwise:
 
     operator: str
     torch: str
-    triton: str
     layer: str = ""
     """The constructor of torch's layer, such as `nn.LeakyReLU(0.1)`; empty where none exists."""
 
@@ -33,34 +32,16 @@ _LAYERS = {
     "hardswish": "nn.Hardswish()",
     "leaky_relu": "nn.LeakyReLU({c})",
 }
-_SOFTPLUS = "(tl.maximum({v}, 0.0) + tl.log(1.0 + tl.exp(-tl.abs({v}))))"
 _OWN = (
-    Pointwise("mish", "F.mish({v})", "{v} * (2.0 * tl.sigmoid(2.0 * " + _SOFTPLUS + ") - 1.0)", "nn.Mish()"),
-    Pointwise(
-        "selu",
-        "F.selu({v})",
-        "1.05070099 * tl.where({v} > 0, {v}, 1.67326324 * (tl.exp({v}) - 1.0))",
-        "nn.SELU()",
-    ),
-    Pointwise("relu6", "F.relu6({v})", "tl.minimum(tl.maximum({v}, 0.0), 6.0)", "nn.ReLU6()"),
-    Pointwise("hardtanh", "F.hardtanh({v})", "tl.minimum(tl.maximum({v}, -1.0), 1.0)", "nn.Hardtanh()"),
-    Pointwise(
-        "gelu_tanh",
-        "F.gelu({v}, approximate='tanh')",
-        "{v} * tl.sigmoid(1.5957691216 * ({v} + 0.044715 * {v} * {v} * {v}))",
-        "nn.GELU(approximate='tanh')",
-    ),
-    Pointwise(
-        "logsigmoid",
-        "F.logsigmoid({v})",
-        "-(tl.maximum(-{v}, 0.0) + tl.log(1.0 + tl.exp(-tl.abs({v}))))",
-        "nn.LogSigmoid()",
-    ),
-    Pointwise("swish", "{v} * torch.sigmoid({v})", "{v} * tl.sigmoid({v})"),
+    Pointwise("mish", "F.mish({v})", "nn.Mish()"),
+    Pointwise("selu", "F.selu({v})", "nn.SELU()"),
+    Pointwise("relu6", "F.relu6({v})", "nn.ReLU6()"),
+    Pointwise("hardtanh", "F.hardtanh({v})", "nn.Hardtanh()"),
+    Pointwise("gelu_tanh", "F.gelu({v}, approximate='tanh')", "nn.GELU(approximate='tanh')"),
+    Pointwise("logsigmoid", "F.logsigmoid({v})", "nn.LogSigmoid()"),
+    Pointwise("swish", "{v} * torch.sigmoid({v})"),
 )
-_DEFAULT_LEAKY_RELU = Pointwise(
-    "leaky_relu", "F.leaky_relu({v})", "tl.where({v} > 0, {v}, {v} * 0.01)", "nn.LeakyReLU()"
-)
+_DEFAULT_LEAKY_RELU = Pointwise("leaky_relu", "F.leaky_relu({v})", "nn.LeakyReLU()")
 _BY_NAME = {one.operator: one for one in _OWN}
 
 ACTIVATIONS: tuple[str, ...] = (
@@ -82,7 +63,6 @@ def pointwise(name: str, rng: random.Random) -> Pointwise:
     return Pointwise(
         operator=name,
         torch=op.torch.replace("{c}", c),
-        triton=op.triton.replace("{c}", c),
         layer=_LAYERS.get(name, "").replace("{c}", c),
     )
 

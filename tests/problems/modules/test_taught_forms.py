@@ -1,17 +1,12 @@
-"""Forms that a taught model met on a benchmark and had not seen: each is drawn, and its kernel is correct."""
+"""Forms that a taught model met on a benchmark and had not seen: each is drawn."""
 
 from __future__ import annotations
 
-import ast
 import re
 
 import pytest
 
-from kernel_core.gym.contract.requests import Gym, JudgeRequest
-from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.generate import generate_modules
-from kernel_core.problems.source import parse_problem
-from kernel_core.records import Candidate
 
 from .conftest import draw
 
@@ -79,113 +74,25 @@ FORMS = {
 }
 
 
-def first_with(form: str) -> Draft:
+@pytest.mark.parametrize("form", FORMS)
+def test_the_form_is_drawn(form: str) -> None:
     families, pattern = FORMS[form]
     drafts = (draw(families[seed % len(families)], seed) for seed in SEEDS)
-    return next(draft for draft in drafts if re.search(pattern, draft.reference))
+    assert any(re.search(pattern, draft.reference) for draft in drafts)
 
 
-SAMPLED = [
-    pytest.param(form, marks=() if number % 24 == 0 else pytest.mark.exhaustive)
-    for number, form in enumerate(FORMS)
-]
-"""A 24th of the forms is in the fast suite."""
-
-
-@pytest.mark.parametrize("form", SAMPLED)
-def test_a_kernel_of_the_form_is_judged_correct(form: str, quick_gym: Gym) -> None:
-    draft = first_with(form)
-    problem = parse_problem(draft.reference, id="modules/drawn", suite="modules")
-    problem = problem.model_copy(update={"cpu_constants": {size.name: size.cpu for size in draft.sizes}})
-    kernel = next(one for one in draft.kernels if one.grade == "fused")
-    candidate = Candidate.from_source(kernel.source)
-    (evaluation,) = quick_gym.judge([JudgeRequest(problem=problem, candidate=candidate, seed=0)])
-    assert evaluation.verdict == "correct", (evaluation.feedback, draft.reference, kernel.source)
-
-
-def test_a_third_of_linear_layers_has_no_bias_and_their_kernels_load_none() -> None:
-    drafts = [draw("linear_elementwise", seed) for seed in range(120)]
-    without = [draft for draft in drafts if "bias=False" in draft.reference]
-    assert 25 <= len(without) <= 55
-    for draft in without:
-        assert not any(re.search(r"self\.\w+\.bias\b", kernel.source) for kernel in draft.kernels)
-
-
-def test_numbers_of_a_layer_are_read_under_the_names_that_torch_gives_them() -> None:
-    known = {
-        "LeakyReLU": {"negative_slope"}, "ELU": {"alpha"}, "Softplus": {"beta"},
-        "Hardtanh": {"min_val", "max_val"},
-    }  # fmt: skip
-    found = 0
-    for family in (*CONV_CHAINS, "linear_elementwise"):
-        for seed in range(60):
-            source = draw(family, seed).kernels[1].source
-            for attribute, layer in re.findall(
-                r"self\.(\w+) = nn\.(LeakyReLU|ELU|Softplus|Hardtanh)\(", source
-            ):
-                read = set(re.findall(rf"self\.{attribute}\.(\w+)", source))
-                assert read == known[layer], source
-                found += 1
-    assert found > 30
-
-
-def launches_and_kernels(source: str) -> list[tuple[ast.Call, ast.FunctionDef]]:
-    tree = ast.parse(source)
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    launched = [node for node in calls if isinstance(node.func, ast.Subscript)]
-    return [(node, functions[ast.unparse(node.func.value)]) for node in launched]
-
-
-@pytest.mark.parametrize("family", (*CONV_CHAINS, *LINEAR_CHAINS, *LINEAR_NORMS))
-def test_a_launch_passes_every_argument_of_the_kernel(family: str, seeds: range) -> None:
-    for seed in seeds:
-        for kernel in draw(family, seed).kernels:
-            for call, function in launches_and_kernels(kernel.source):
-                names = [one.arg for one in function.args.args]
-                passed = {*names[: len(call.args)], *(one.arg for one in call.keywords)}
-                tuned = any("autotune" in ast.unparse(one) for one in function.decorator_list)
-                left = {name for name in names if name not in passed and not (tuned and name.isupper())}
-                assert not left, (family, seed, ast.unparse(call))
-
-
-def test_a_kept_value_has_the_problems_name_in_the_kernel() -> None:
-    found = 0
-    for family in (*CONV_CHAINS, *LINEAR_CHAINS):
-        for seed in range(80):
-            draft = draw(family, seed)
-            for name in re.findall(r"\n\s+(\w+) = x(?:\.clone\(\)(?:\.detach\(\))?)?\n", draft.reference):
-                source = next(one.source for one in draft.kernels if one.grade == "fused")
-                assert re.search(rf"\b{name} = (?:v|x|tl\.load\({name}_ptr)", source), source
-                found += 1
-    assert found > 60
+def test_a_third_of_linear_layers_has_no_bias() -> None:
+    references = [draw("linear_elementwise", seed).reference for seed in range(120)]
+    assert 25 <= sum("bias=False" in reference for reference in references) <= 55
 
 
 def test_numbers_of_the_constructor_have_many_names() -> None:
     names: set[str] = set()
-    for made in generate_modules("train", 160, 1, (*CONV_CHAINS, *LINEAR_CHAINS)):
-        names.update(re.findall(r"\n\s+self\.(\w+) = \1\n", made.problem.source))
-    assert len(names) > 45, sorted(names)
+    for problem in generate_modules("train", 320, 1, (*CONV_CHAINS, *LINEAR_CHAINS)):
+        names.update(re.findall(r"\n\s+self\.(\w+) = \1\n", problem.source))
+    assert len(names) > 65, sorted(names)
 
 
-def test_a_kernel_calls_no_function_that_its_text_lacks(seeds: range) -> None:
-    for family in (*CONV_CHAINS, *LINEAR_CHAINS, *LINEAR_NORMS):
-        for seed in seeds:
-            for kernel in draw(family, seed).kernels:
-                tree = ast.parse(kernel.source)
-                known = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-                known |= {"isinstance", "max", "min", "range", "super", "float", "len"}
-                names = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-                called = {one.id for one in names if isinstance(one, ast.Name)}
-                assert called <= known, (family, seed, called - known)
-                twice = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-                assert len(twice) == len(set(twice)), (family, seed, twice)
-
-
-def test_a_reference_has_spaces_in_its_gap_at_times_and_an_answer_never() -> None:
-    spaced = 0
-    for seed in range(60):
-        draft = draw("conv2d", seed)
-        spaced += bool(re.search(r"^ +$", draft.reference, re.MULTILINE))
-        assert not any(re.search(r"^ +$", kernel.source, re.MULTILINE) for kernel in draft.kernels)
-    assert 8 <= spaced <= 30
+def test_a_reference_has_spaces_in_its_gap_at_times() -> None:
+    references = [draw("conv2d", seed).reference for seed in range(60)]
+    assert 8 <= sum(bool(re.search(r"^ +$", reference, re.MULTILINE)) for reference in references) <= 30

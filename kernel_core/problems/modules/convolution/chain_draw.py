@@ -9,6 +9,7 @@ from kernel_core.problems.modules.convolution.tail_ops import (
     ELEMENTWISE,
     Kind,
     Op,
+    draw_center,
     draw_channel,
     draw_keep,
     draw_norm,
@@ -17,11 +18,10 @@ from kernel_core.problems.modules.convolution.tail_ops import (
     draw_residual,
     draw_second,
     draw_softmax,
+    draw_softmax_space,
     draw_trivial,
 )
-from kernel_core.problems.modules.convolution.tail_planes import draw_center, draw_softmax_space
-from kernel_core.problems.modules.convolution.tail_pointwise import draw_pointwise
-from kernel_core.problems.modules.convolution.tail_pools import draw_pool
+from kernel_core.problems.modules.convolution.tail_pointwise import draw_pointwise, draw_pool
 from kernel_core.problems.modules.convolution.tail_values import effect, healthy
 
 _NORMS: tuple[Kind, ...] = (
@@ -63,9 +63,9 @@ class _Shape:
     named: bool = True
     """Whether the axes are still (N, C, …) in full number."""
     own: bool = True
-    """Whether the convolution's result is at hand in the same launch: no core operator yet but one norm."""
+    """Whether no core operator but one norm has changed the convolution's shape."""
     kept: Op | None = None
-    """A value that a residual can use in the same launch."""
+    """A value of the same shape that a residual can use."""
 
     @property
     def allows_core(self) -> bool:
@@ -91,10 +91,10 @@ def draw_chain(rng: random.Random, family: str, rank: int) -> Chain:
 
 
 def _taken_names(rank: int) -> set[str]:
-    """Names of arguments of the layer, of its attribute, and of variables in kernels."""
+    """Names of arguments of the layer and of its attribute."""
     layer = {"in_channels", "out_channels", "kernel_size", "stride", "padding", "output_padding"}
     attributes = {"conv", "conv_transpose", "layer", f"conv{rank}d", f"conv_transpose{rank}d"}
-    return layer | attributes | {"x", "n", "c", "s", "v", "count", "pooled"}
+    return layer | attributes
 
 
 def _drawn(rng: random.Random, family: str, rank: int, taken: set[str]) -> list[Op]:

@@ -1,4 +1,4 @@
-"""Families of chains: torch's convolution, then elementwise operators, norms, reductions or pools."""
+"""Families of chains: a convolution, then elementwise operators, norms, reductions or pools."""
 
 from __future__ import annotations
 
@@ -6,18 +6,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kernel_core.problems.graded import GradedKernel
 from kernel_core.problems.modules.convolution.chain_draw import Chain, draw_chain
 from kernel_core.problems.modules.convolution.geometry import Geometry, Wish, draw_geometry
-from kernel_core.problems.modules.convolution.tail import functions_of, host_lines, segments
-from kernel_core.problems.modules.convolution.tail_kernels import Launch, Segment
 from kernel_core.problems.modules.convolution.tail_ops import Kind, Op
-from kernel_core.problems.modules.convolution.tail_values import effect
-from kernel_core.problems.modules.draft import Draft, Module, draft_sizes, kernel_source, reference_source
+from kernel_core.problems.modules.draft import Draft, Module, draft
 from kernel_core.problems.modules.style import draw_style, with_named_steps
-
-_TUNED = Launch(flat=2048, row=4096, pixels=512, options=", num_warps=8")
-_SMALL = Launch(flat=256, row=512, pixels=128)
 
 
 def conv_elementwise(rng: random.Random) -> Draft:
@@ -49,40 +42,13 @@ def _chain(rng: random.Random, family: str) -> Draft:
     geometry = _divisible(geometry, ops)
     if chain.front is not None and {op.kind for op in ops} & {"second", "layer_norm"}:
         chain = replace(chain, front=None)  # the output's width would not follow from the problem's sizes
-    front = None
     if chain.front is not None:
-        front = Segment(f"input_{chain.front.detail}_pool_kernel", (), chain.front, ())
         geometry = _pooled_before(geometry, chain.front)
-    module, attribute = _module(geometry, chain, rng)
-    style = draw_style(rng)
-    fused = segments(ops, fuse=True)
-    kept = any(op.kind == "keep" for op in ops)
-
-    def source(fuse: bool, launch: Launch) -> str:
-        parts = fused if fuse or kept else segments(ops, fuse)
-        functions = functions_of([*([front] if front else []), *parts], rank)
-        return kernel_source(module, functions, host_lines(parts, rank, attribute, launch, front))
-
-    thinking = _thinking([part.kind for part in fused], chain)
-    wrong, fault = _mistake(ops, source(True, Launch()))
-    kernels = (
-        GradedKernel(grade="naive", source=source(False, _SMALL), thinking=_NAIVE),
-        GradedKernel(grade="fused", source=source(True, Launch()), thinking=thinking),
-        GradedKernel(grade="tuned", source=source(True, _TUNED), thinking=thinking),
-        GradedKernel(grade="mistake", fault=fault, source=wrong, thinking=thinking),
-    )
+    module = _module(geometry, chain, rng)
     operator = f"conv_transpose{rank}d" if geometry.transposed else f"conv{rank}d"
-    return Draft(
-        family=family,
-        operators=(
-            *([chain.front.operator] if chain.front else []),
-            operator,
-            *(op.operator for op in ops if op.operator),
-        ),
-        reference=reference_source(module, style),
-        sizes=draft_sizes(module, style),
-        kernels=kernels,
-    )
+    before = [chain.front.operator] if chain.front else []
+    operators = [*before, operator, *(op.operator for op in ops if op.operator)]
+    return draft(family, operators, module, draw_style(rng))
 
 
 def _with_known_width(geometry: Geometry, kinds: set[Kind]) -> Geometry:
@@ -123,7 +89,7 @@ def _divisible(geometry: Geometry, ops: Sequence[Op]) -> Geometry:
     return replace(geometry, out_channels=small)
 
 
-def _module(geometry: Geometry, chain: Chain, rng: random.Random) -> tuple[Module, str]:
+def _module(geometry: Geometry, chain: Chain, rng: random.Random) -> Module:
     rank = geometry.rank
     attribute = "conv_transpose" if geometry.transposed else "conv"
     attribute = rng.choice((attribute, attribute, f"{attribute}{rank}d", f"{attribute}{rank}d", "layer"))
@@ -157,22 +123,19 @@ def _module(geometry: Geometry, chain: Chain, rng: random.Random) -> tuple[Modul
     steps = [line for op in chain.ops for line in op.torch]
     first = chain.front.torch if chain.front else ()
     front_lines = chain.front.init_lines if chain.front else ()
-    return (
-        Module(
-            doc=_doc(geometry, chain, rng),
-            init_args=("in_channels", "out_channels", *arguments),
-            init_lines=(*front_lines, layer, *[line for op in chain.ops for line in op.init_lines]),
-            forward_args=("x", *second),
-            forward_lines=with_named_steps((*first, f"x = self.{attribute}(x)", *steps, "return x"), rng),
-            sizes=(geometry.batch, geometry.in_channels, geometry.out_channels, *geometry.spatial),
-            inputs=(
-                f"{random_call}({x})",
-                *[f"{random_call}(batch_size, out_channels, {outputs})" for _ in second],
-            ),
-            init_inputs=("in_channels", "out_channels", *arguments),
-            constants=tuple(settings),
+    return Module(
+        doc=_doc(geometry, chain, rng),
+        init_args=("in_channels", "out_channels", *arguments),
+        init_lines=(*front_lines, layer, *[line for op in chain.ops for line in op.init_lines]),
+        forward_args=("x", *second),
+        forward_lines=with_named_steps((*first, f"x = self.{attribute}(x)", *steps, "return x"), rng),
+        sizes=(geometry.batch, geometry.in_channels, geometry.out_channels, *geometry.spatial),
+        inputs=(
+            f"{random_call}({x})",
+            *[f"{random_call}(batch_size, out_channels, {outputs})" for _ in second],
         ),
-        attribute,
+        init_inputs=("in_channels", "out_channels", *arguments),
+        constants=tuple(settings),
     )
 
 
@@ -188,66 +151,3 @@ def _doc(geometry: Geometry, chain: Chain, rng: random.Random) -> str:
             f"A block: {first.lower()} > {' > '.join(names)}.",
         )
     )
-
-
-def _mistake(ops: Sequence[Op], source: str) -> tuple[str, str]:
-    """The fused kernel with one fault that shows in its result."""
-    kinds = {op.kind for op in ops}
-    if kinds & {"group_norm", "instance_norm", "batch_norm", "layer_norm"} and "tl.rsqrt(" in source:
-        return source.replace("tl.rsqrt(", "(", 1), "missing_root"
-    for extreme, other in (("maximum", "minimum"), ("minimum", "maximum")):
-        step = f"best = tl.{extreme}(best, v)"
-        if step in source:
-            return source.replace(step, f"best = tl.{other}(best, v)", 1), "opposite_extreme"
-    if "for c in range(C)" in source:
-        return source.replace("for c in range(C)", "for c in range(1, C)", 1), "skipped_channel"
-    if "for r in range(R)" in source:
-        return source.replace("for r in range(R)", "for r in range(1, R)", 1), "skipped_slice"
-    if "v = v - mean" in source:
-        return source.replace("v = v - mean", "v = v + mean", 1), "added_mean"
-    if "v = total / (K" in source:
-        return source.replace("v = total / (K", "v = total / (2 * K", 1), "wrong_divisor"
-    if "v = tl.sum(total)" in source:
-        return source.replace("v = tl.sum(total)", "v = tl.max(total)", 1), "maximum_for_sum"
-    if "v = tl.exp(v - best) / total" in source and "softmax_space" in kinds:
-        return source.replace("v = tl.exp(v - best) / total", "v = tl.exp(v - best)", 1), "missing_sum"
-    for extreme in ("max", "min"):
-        if f"v = tl.{extreme}(best)" in source:
-            return source.replace(f"v = tl.{extreme}(best)", "v = tl.sum(best)", 1), "sum_of_extremes"
-    functions = [op.value for op in ops]
-    places = [position for position, op in enumerate(ops) if op.tile]
-    most = max(places, key=lambda position: effect(functions, position))
-    line = next(line for line in ops[most].tile).replace("{mask}", "")
-    return source.replace(f"    {line}\n", "", 1), "dropped_operation"
-
-
-_NAIVE = (
-    "The convolution stays with torch: its library has the best algorithm. Elementwise steps and "
-    "reductions behind it are kernels of their own, so that each is simple."
-)
-_PARTS = {
-    "flat": "Everything behind it is elementwise, so one kernel reads the result once and writes once",
-    "group_norm": "A program owns a sample and group: it sums once, then normalises what is still in cache",
-    "instance_norm": "A program owns a plane: it sums once, then normalises what is still in cache",
-    "batch_norm": "Statistics of each plane are joined by channel inside the normalising kernel",
-    "layer_norm": "Whole rows of the last axis fit a tile, so the norm reads once",
-    "reduce_channels": "A program walks over the channels of a tile of pixels, so loads stay coalesced",
-    "reduce_depth": "A program walks over the depth of a tile of pixels",
-    "softmax": "The softmax walks over the channels of a tile of pixels twice, with a running maximum",
-    "softmax_space": "A program owns a plane and walks over it twice, with a running maximum",
-    "center_space": "A program owns a plane: one loop for its mean, one for the results",
-    "reduce_space": "All pixels of a plane give one value, so a program reads a plane",
-    "reduce_sample": "All axes but the batch go, so the result has one value a sample: a program reads one",
-    "pool": "The pool reads its window and applies what comes before on load",
-}
-
-
-def _thinking(kinds: Sequence[str], chain: Chain) -> str:
-    parts = [_PARTS[kind] for kind in dict.fromkeys(kinds)]
-    start = "Torch's convolution is the best one; memory traffic behind it is what fusion saves. "
-    if chain.front is not None:
-        start = "The pool comes first, in a kernel of its own; the convolution stays with torch. "
-    end = " Elementwise steps ride along." if len(chain.ops) > len(kinds) and kinds != ["flat"] else ""
-    kept = next((op.attribute for op in chain.ops if op.kind == "keep"), "")
-    end += f" `{kept}` stays in registers until it is used." if kept else ""
-    return start + ". ".join(parts[:2]) + "." + end

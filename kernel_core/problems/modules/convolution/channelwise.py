@@ -6,18 +6,9 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from kernel_core.problems.graded import GradedKernel
-from kernel_core.problems.modules.convolution.direct_kernels import depthwise_kernel, depthwise_lines
-from kernel_core.problems.modules.convolution.gemm_kernels import Skeleton
 from kernel_core.problems.modules.convolution.geometry import Geometry, Wish, draw_geometry
-from kernel_core.problems.modules.convolution.layers import described, forward_doc
-from kernel_core.problems.modules.convolution.pointwise_kernels import (
-    pointwise_kernel,
-    pointwise_lines,
-    separable_kernel,
-    separable_lines,
-)
-from kernel_core.problems.modules.draft import Draft, Module, draft_sizes, kernel_source, reference_source
+from kernel_core.problems.modules.convolution.single import described, forward_doc
+from kernel_core.problems.modules.draft import Draft, Module, draft
 from kernel_core.problems.modules.style import Style, class_docstring, draw_style
 
 _SETTINGS = ("kernel_size", "stride", "padding", "dilation")
@@ -30,26 +21,7 @@ def conv_depthwise(rng: random.Random) -> Draft:
     style = draw_style(rng)
     attribute = rng.choice(("conv", "conv2d", "depthwise", "conv_dw"))
     module = _depthwise_module(geometry, style, attribute, rng)
-    kernel = Skeleton(
-        2, False, rng.choice(("depthwise_kernel", "depthwise_conv2d_kernel")), rng.random() < 0.6
-    )
-    function = depthwise_kernel(kernel)
-
-    def source(block: int, launch: str = "", text: str = function) -> str:
-        return kernel_source(module, [text], depthwise_lines(kernel, attribute, block, launch))
-
-    wrong = function.replace("w_ptr += c * KH * KW", "w_ptr += c % 2 * KH * KW")
-    return _draft(
-        "conv_depthwise",
-        module,
-        style,
-        (
-            ("naive", source(256), _DEPTHWISE),
-            ("fused", source(1024), _DEPTHWISE),
-            ("tuned", source(2048, ", num_warps=8"), _DEPTHWISE),
-        ),
-        ("wrong_filter", source(1024, text=wrong), _DEPTHWISE),
-    )
+    return draft("conv_depthwise", ("conv_depthwise",), module, style)
 
 
 def conv_pointwise(rng: random.Random) -> Draft:
@@ -75,25 +47,7 @@ def conv_pointwise(rng: random.Random) -> Draft:
         constants=(("bias", "True"),) if geometry.bias else (),
         forward_doc=forward_doc(geometry, rng),
     )
-    name = rng.choice(("pointwise_kernel", "conv1x1_kernel", "pointwise_conv_kernel"))
-    function = pointwise_kernel(name, rng.random() < 0.5)
-
-    def source(blocks: tuple[int, int, int], launch: str = "", text: str = function) -> str:
-        return kernel_source(module, [text], pointwise_lines(name, attribute, blocks, launch))
-
-    wrong = function.replace("for c0 in range(0, C, BLOCK_C)", "for c0 in range(0, C - 1, BLOCK_C)")
-    wrong = wrong.replace("(c[None, :] < C)", "(c[None, :] < C - 1)")
-    return _draft(
-        "conv_pointwise",
-        module,
-        style,
-        (
-            ("naive", source((32, 64, 16)), _POINTWISE),
-            ("fused", source((64, 128, 32)), _POINTWISE),
-            ("tuned", source((128, 128, 32), ", num_warps=8, num_stages=3"), _POINTWISE),
-        ),
-        ("missing_channel", source((64, 128, 32), text=wrong), _POINTWISE),
-    )
+    return draft("conv_pointwise", ("conv_pointwise",), module, style)
 
 
 def conv_depthwise_separable(rng: random.Random) -> Draft:
@@ -107,34 +61,7 @@ def conv_depthwise_separable(rng: random.Random) -> Draft:
     style = draw_style(rng)
     attributes = rng.choice((("depthwise", "pointwise"), ("conv_dw", "conv_pw"), ("spatial", "mix")))
     module = _separable_module(replace(geometry, out_channels=outputs), style, attributes, rng)
-    name = rng.choice(("separable_kernel", "depthwise_pointwise_kernel"))
-    exact = rng.random() < 0.5
-    function = separable_kernel(name, exact)
-    first = Skeleton(2, False, "depthwise_kernel", rng.random() < 0.6)
-
-    def source(blocks: tuple[int, int, int], launch: str = "", text: str = function) -> str:
-        return kernel_source(module, [text], separable_lines(name, attributes, blocks, launch))
-
-    wrong = function.replace("w = tl.load(dw_ptr + c * (KH * KW) + tap", "w = tl.load(dw_ptr + c * (KH * KW)")
-    steps = [
-        *depthwise_lines(first, attributes[0], 1024)[:-1],
-        "x = y",
-        *pointwise_lines("pointwise_kernel", attributes[1], (64, 128, 32), result="z"),
-    ]
-    naive = kernel_source(
-        module, [depthwise_kernel(first), pointwise_kernel("pointwise_kernel", exact)], steps
-    )
-    return _draft(
-        "conv_depthwise_separable",
-        module,
-        style,
-        (
-            ("naive", naive, "One kernel for each layer: a direct depthwise pass, then a matrix product."),
-            ("fused", source((128, 64, 32)), _SEPARABLE),
-            ("tuned", source((128, 128, 32), ", num_warps=8"), _SEPARABLE),
-        ),
-        ("one_tap", source((128, 64, 32), text=wrong), _SEPARABLE),
-    )
+    return draft("conv_depthwise_separable", ("conv_depthwise_separable",), module, style)
 
 
 def _depthwise_module(geometry: Geometry, style: Style, attribute: str, rng: random.Random) -> Module:
@@ -208,28 +135,6 @@ def _separable_module(
     )
 
 
-def _draft(
-    family: str,
-    module: Module,
-    style: Style,
-    good: tuple[tuple[str, str, str], ...],
-    mistake: tuple[str, str, str],
-) -> Draft:
-    kernels = [
-        GradedKernel.model_validate({"grade": grade, "source": source, "thinking": thinking})
-        for grade, source, thinking in good
-    ]
-    fault, source, thinking = mistake
-    kernels.append(GradedKernel(grade="mistake", fault=fault, source=source, thinking=thinking))
-    return Draft(
-        family=family,
-        operators=(family,),
-        reference=reference_source(module, style),
-        sizes=draft_sizes(module, style),
-        kernels=tuple(kernels),
-    )
-
-
 def _doc(sentence: str, names: Sequence[str], defaults: Mapping[str, str], rng: random.Random) -> str:
     """The class docstring, more often with a row for each argument than without."""
     if rng.random() < 0.35:
@@ -258,18 +163,3 @@ def _bias_argument(style: Style) -> str:
 
 def _input(rng: random.Random) -> str:
     return f"torch.{rng.choice(('rand', 'randn'))}(batch_size, in_channels, height, width)"
-
-
-_DEPTHWISE = (
-    "A depthwise convolution does few operations for each float, so memory sets its speed. A program "
-    "computes a tile of one output plane and reuses its filter's weights as scalars; neighbours share input "
-    "rows in cache."
-)
-_POINTWISE = (
-    "At extent one the convolution is a matrix product over channels. The pixels of an image are "
-    "contiguous, so they are the columns of the tile and loads are coalesced."
-)
-_SEPARABLE = (
-    "One kernel computes both layers. The depthwise values of a block of channels stay in registers and "
-    "enter the product over channels at once, so the intermediate image never reaches memory."
-)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from kernel_core.problems.program import Size
 
-AXES = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
-LETTERS = {1: "L", 2: "HW", 3: "DHW"}
+_AXES = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 _IMAGES = {
     1: (2000, 3000, 4096, 6000, 10000, 12000, 16000, 20000, 24000, 40000),
     2: (40, 56, 72, 80, 100, 112, 120, 144, 160, 192, 200, 224, 240, 320),
@@ -132,7 +131,7 @@ def _drawn(rng: random.Random, wish: Wish) -> Geometry:
     first = rng.choice(images)
     extent = tuple(first if square else rng.choice(images) for _ in range(rank))
     cpu = _cpu_extent(wish.transposed, kernel, stride, padding, dilation)
-    names = AXES[rank]
+    names = _AXES[rank]
     return Geometry(
         transposed=wish.transposed,
         in_channels=Size("in_channels", in_gpu, cpu_in),

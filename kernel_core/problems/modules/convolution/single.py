@@ -1,24 +1,47 @@
-"""Families of single convolutions: forward and transposed, over one to three axes."""
+"""Families of single convolutions, forward and transposed, over one to three axes.
+
+Each is one layer, in the forms that constructors of such modules have.
+"""
 
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from kernel_core.problems.graded import GradedKernel
-from kernel_core.problems.modules.convolution.direct_kernels import direct_kernel, direct_lines
-from kernel_core.problems.modules.convolution.gemm_kernels import Skeleton, gemm_kernel, taps
 from kernel_core.problems.modules.convolution.geometry import Geometry, Wish, draw_geometry
-from kernel_core.problems.modules.convolution.host import gemm_lines
-from kernel_core.problems.modules.convolution.layers import layer_module
-from kernel_core.problems.modules.convolution.volume_kernels import (
-    direct_volume_kernels,
-    direct_volume_lines,
-    volume_kernels,
-    volume_lines,
-)
-from kernel_core.problems.modules.draft import Draft, Module, draft_sizes, kernel_source, reference_source
-from kernel_core.problems.modules.style import draw_style
+from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.style import Argument, Style, class_docstring, draw_style
+
+MEANINGS = {
+    "in_channels": ("Channels of the input", "Number of input feature maps", "How many channels x has"),
+    "out_channels": ("Channels of the result", "Number of filters", "How many channels are produced"),
+    "kernel_size": ("Extent of the filter", "Size of the window that slides", "Width of the kernel"),
+    "stride": ("Step between output positions", "Distance that the window moves", "Step of the window"),
+    "padding": ("Zeros on each side of the input", "Width of the zero border", "Zero padding of every side"),
+    "output_padding": ("Extra positions at the end of the result", "Growth of one side of the result"),
+    "dilation": ("Distance between kernel positions", "Gap between taps of the filter", "Tap spacing"),
+    "groups": ("Blocks of channels that do not mix", "Number of independent channel blocks"),
+    "bias": (
+        "If True, a learned offset is added to each output channel",
+        "Whether the layer learns a bias",
+        "If True, adds a trainable bias to the result",
+        "Adds a bias for each output channel when True",
+    ),
+}
+_AXIS_WORDS = {"h": "vertical axis", "w": "horizontal axis"}
+
+
+_CHANNELS = ("in_channels", "out_channels")
+
+
+@dataclass(frozen=True)
+class Option:
+    """An argument of the layer beyond channels: its value in the problem and its default."""
+
+    name: str
+    value: str
+    default: str
+    kind: str
 
 
 def conv1d(rng: random.Random) -> Draft:
@@ -54,90 +77,142 @@ def conv_transpose3d(rng: random.Random) -> Draft:
 def _single(rng: random.Random, operator: str, wish: Wish) -> Draft:
     geometry = draw_geometry(rng, replace(wish, simple=rng.random() < 0.35))
     style = draw_style(rng)
-    module, attribute = layer_module(geometry, style, rng)
-    skeleton = Skeleton(
-        rank=wish.rank,
-        transposed=wish.transposed,
-        kernel=rng.choice((f"{operator}_kernel", f"{operator}_gemm_kernel", f"{operator}_forward_kernel")),
-        comments=rng.random() < 0.6,
-        exact=rng.random() < 0.5,
+    return draft(operator, (operator,), _module(geometry, style, rng), style)
+
+
+def _module(geometry: Geometry, style: Style, rng: random.Random) -> Module:
+    rank = geometry.rank
+    form = "ConvTranspose" if geometry.transposed else "Conv"
+    short = "conv_transpose" if geometry.transposed else "conv"
+    attribute = rng.choice((short, *[f"{short}{rank}d"] * 3, f"{short}_layer" if rank == 1 else "layer"))
+    options = _options(geometry, rng)
+    given = _given(options, rng)
+    keywords = "".join(f", {one.name}={one.name}" for one in given if one.name != "kernel_size")
+    kernel = "kernel_size"
+    if rank > 1 and given[0].kind == "int" and rng.random() < 0.25:
+        kernel = f"({', '.join(['kernel_size'] * rank)})"
+    layer = f"nn.{form}{rank}d(in_channels, out_channels, {kernel}{keywords})"
+    written = rng.random() < 0.15
+    if written:
+        layer, given = _written(form, geometry, options), []
+    channels = ("in_channels: int", "out_channels: int") if style.annotations else _CHANNELS
+    passed = _passed(given)
+    x = ", ".join(size.name for size in (geometry.batch, geometry.in_channels, *geometry.spatial))
+    return Module(
+        doc=_doc(geometry, given, style, rng),
+        init_args=(*channels, *[_argument(one, style) for one in given]),
+        init_lines=(f"self.{attribute} = {layer}",),
+        forward_args=("x",),
+        forward_lines=_forward(attribute, rng),
+        sizes=(geometry.batch, geometry.in_channels, geometry.out_channels, *geometry.spatial),
+        inputs=(f"torch.{rng.choice(('rand', 'randn'))}({x})",),
+        init_inputs=(*_CHANNELS, *[one.name for one in passed]),
+        constants=tuple((one.name, one.value) for one in passed),
+        forward_doc=forward_doc(geometry, rng),
     )
-    if wish.rank < 3 and rng.random() < 0.5:
-        tuned = replace(skeleton, autotune=True)
-    else:
-        tuned = replace(skeleton, blocks=(128, 128, 32), launch=", num_warps=8, num_stages=3")
-    gemm = _gemm(module, attribute, skeleton)
-    return Draft(
-        family=operator,
-        operators=(operator,),
-        reference=reference_source(module, style),
-        sizes=draft_sizes(module, style),
-        kernels=(
-            GradedKernel(
-                grade="naive",
-                source=_direct(module, attribute, skeleton),
-                thinking=_DIRECT,
-            ),
-            GradedKernel(grade="fused", source=gemm, thinking=_thinking(geometry, rng)),
-            GradedKernel(
-                grade="tuned", source=_gemm(module, attribute, tuned), thinking=_thinking(geometry, rng)
-            ),
-            _mistake(gemm, geometry),
-        ),
-    )
 
 
-def _direct(module: Module, attribute: str, skeleton: Skeleton) -> str:
-    if skeleton.rank == 3:
-        lines = direct_volume_lines(skeleton, attribute, 1024)
-        return kernel_source(module, direct_volume_kernels(skeleton), lines)
-    return kernel_source(module, [direct_kernel(skeleton)], direct_lines(skeleton, attribute, 1024))
+def _forward(attribute: str, rng: random.Random) -> tuple[str, ...]:
+    if rng.random() < 0.7:
+        return (f"return self.{attribute}(x)",)
+    return (f"x = self.{attribute}(x)", "return x")
 
 
-def _gemm(module: Module, attribute: str, skeleton: Skeleton) -> str:
-    if skeleton.rank == 3:
-        return kernel_source(module, volume_kernels(skeleton), volume_lines(skeleton, attribute))
-    return kernel_source(module, [gemm_kernel(skeleton)], gemm_lines(skeleton, attribute))
-
-
-def _mistake(source: str, geometry: Geometry) -> GradedKernel:
-    padded = next((one for one, p in zip("LHWD", _by_letter(geometry), strict=True) if p), "")
-    if geometry.rank == 2 and padded and not geometry.transposed:
-        fault, wrong = "no_padding", source.replace(f" - P{padded} + ", " + ")
-    elif geometry.rank == 3:
-        fault, wrong = "flipped_kernel", source.replace("* K + step % K,", "* K + K - 1 - step % K,")
-    else:
-        count = taps(geometry.rank)
-        fault, wrong = (
-            "flipped_kernel",
-            source.replace(f"* ({count}) + tap,", f"* ({count}) + {count} - 1 - tap,"),
-        )
-    return GradedKernel(grade="mistake", fault=fault, source=wrong, thinking=_thinking(geometry, None))
-
-
-def _by_letter(geometry: Geometry) -> tuple[int, int, int, int]:
-    padding = geometry.padding
-    if geometry.rank == 1:
-        return (padding[0], 0, 0, 0)
-    return (0, padding[-2], padding[-1], padding[0] if geometry.rank == 3 else 0)
-
-
-_DIRECT = (
-    "Each program computes a tile of one output plane. It loops over the group's input channels and the "
-    "kernel positions, with one scalar weight each; pixels outside the input count as zero."
-)
-
-
-def _thinking(geometry: Geometry, rng: random.Random | None) -> str:
-    count = "a" if rng is None or rng.random() < 0.5 else "one"
-    text = (
-        f"The convolution is a matrix product: {count} tile holds output channels by output pixels of "
-        "one image, summed over kernel positions and blocks of input channels with tl.dot. "
-    )
+def _options(geometry: Geometry, rng: random.Random) -> list[Option]:
+    per_axis = [
+        ("kernel_size", geometry.kernel, ""),
+        ("stride", geometry.stride, "1"),
+        ("padding", geometry.padding, "0"),
+        ("dilation", geometry.dilation, "1"),
+    ]
     if geometry.transposed:
-        return text + (
-            "Each output gathers the inputs that reach it; outputs with one remainder modulo the stride "
-            "share a program, so positions that miss are skipped. Masks cover the borders."
+        per_axis.insert(3, ("output_padding", geometry.output_padding, "0"))
+    wide = len(set(geometry.kernel)) > 1 or rng.random() < 0.1
+    options = []
+    for name, value, default in per_axis:
+        even = len(set(value)) == 1
+        as_tuple = not even or (wide and geometry.rank > 1)
+        text = str(value) if as_tuple else str(value[0])
+        base = f"({', '.join([default] * geometry.rank)})" if as_tuple and default else default
+        options.append(Option(name, text, base, "tuple" if as_tuple else "int"))
+    options.append(Option("groups", str(geometry.groups), "1", "int"))
+    options.append(Option("bias", str(geometry.bias), "False", "bool"))
+    return options
+
+
+def _given(options: list[Option], rng: random.Random) -> list[Option]:
+    """The options of the constructor: all, or those that differ from their defaults and `bias`."""
+    if rng.random() < 0.6:
+        return options
+    return [one for one in options if one.value != one.default or one.name == "bias"]
+
+
+def _written(form: str, geometry: Geometry, options: list[Option]) -> str:
+    """The layer with its options written out as numbers."""
+    values = [one for one in options if one.value != one.default and one.name != "bias"]
+    text = "".join(f", {one.name}={one.value}" for one in values)
+    bias = "" if geometry.bias else ", bias=False"
+    return f"nn.{form}{geometry.rank}d(in_channels, out_channels{text}{bias})"
+
+
+def _passed(given: list[Option]) -> list[Option]:
+    """The options that the problem passes by position: up to the last that is not at its default."""
+    last = max((position for position, one in enumerate(given) if one.value != one.default), default=-1)
+    return given[: last + 1]
+
+
+def _argument(option: Option, style: Style) -> str:
+    kind = f": {option.kind}" if style.annotations else ""
+    if not option.default:
+        return f"{option.name}{kind}"
+    return f"{option.name}{kind} = {option.default}" if kind else f"{option.name}={option.default}"
+
+
+def described(name: str, kind: str, default: str, rng: random.Random) -> Argument:
+    """The argument's row of a docstring; names such as `stride_h` mean one axis."""
+    stem, _, axis = name.rpartition("_")
+    if axis in _AXIS_WORDS:
+        return Argument(name, kind, f"{rng.choice(MEANINGS[stem])}, {_AXIS_WORDS[axis]}", default)
+    return Argument(name, kind, rng.choice(MEANINGS[name]), default)
+
+
+def forward_doc(geometry: Geometry, rng: random.Random) -> tuple[str, ...]:
+    """Lines of the docstring of `forward`, with the shapes of input and result."""
+    names = [size.name for size in geometry.spatial]
+    before = ", ".join(("batch_size", "in_channels", *names))
+    outputs = [rng.choice((f"{name}_out", f"out_{name}")) for name in names]
+    after = ", ".join(("batch_size", "out_channels", *outputs))
+    return (
+        rng.choice(
+            ("Applies the layer to a batch.", "Computes the convolution of x.", "Runs the layer on x.")
+        ),
+        "",
+        "Args:",
+        f"    x (torch.Tensor): {rng.choice(('Batch', 'Input', 'Tensor'))} of shape ({before}).",
+        "",
+        "Returns:",
+        f"    torch.Tensor: {rng.choice(('Result', 'Feature maps', 'Tensor'))} of shape ({after}).",
+    )
+
+
+def _doc(geometry: Geometry, given: list[Option], style: Style, rng: random.Random) -> str:
+    name = f"{'transposed ' if geometry.transposed else ''}{geometry.rank}D convolution"
+    traits = [
+        word
+        for word, holds in (
+            ("strided", max(geometry.stride) > 1),
+            ("padded", max(geometry.padding) > 0),
+            ("dilated", max(geometry.dilation) > 1),
+            ("grouped", geometry.groups > 1),
         )
-    text += "Weights are read in torch's layout, and masks stand for the padding."
-    return text + (" The groups are a program axis." if geometry.groups > 1 else "")
+        if holds
+    ]
+    start = rng.choice(("A", "One", "A single", "Computes a", "Applies a", "Module with one"))
+    detail = f" ({', '.join(traits)})" if traits and rng.random() < 0.7 else ""
+    kernel = "an uneven kernel" if len(set(geometry.kernel)) > 1 else "the same kernel extent on each axis"
+    sentence = f"{start} {name}{detail}" + (f" with {kernel}." if geometry.rank > 1 else ".")
+    if rng.random() < (0.1 if style.docstring == "full" else 0.5):
+        return sentence
+    rows = [described(one, "int", "", rng) for one in _CHANNELS]
+    rows += [described(one.name, one.kind, one.default, rng) for one in given]
+    return class_docstring(sentence, rows, rng)

@@ -1,4 +1,4 @@
-"""Operators behind a convolution: their text in torch, their part of a tile, and a model of their values."""
+"""Operators behind a convolution: their text in torch and a model of their values."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import numpy as np
 from kernel_core.problems.modules.convolution.tail_values import (
     Values,
     by_channel,
+    centred,
     pooled,
     reduced,
     softmax,
+    softmax_space,
     standardised,
     summed_space,
 )
@@ -31,27 +33,20 @@ ELEMENTWISE: tuple[Kind, ...] = ("pointwise", "channel", "keep", "residual", "se
 
 @dataclass(frozen=True)
 class Op:
-    """One operator of a chain. Statements of `tile` work on the variable `v`; `{mask}` is filled in later."""
+    """One operator of a chain."""
 
     operator: str
     kind: Kind
     torch: tuple[str, ...]
     value: Callable[[Values], Values]
-    tile: tuple[str, ...] = ()
     init_args: tuple[str, ...] = ()
     init_lines: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
-    arguments: tuple[tuple[str, str], ...] = ()
-    """Parameters of the kernel and the host's expressions for them."""
     detail: str = ""
     """The reduction, such as `max`."""
     attribute: str = ""
-    helper: str = ""
-    """A Triton function that `tile` calls."""
     keep: bool = True
     """Whether reduced axes stay as axes of extent one."""
-    padded: bool = False
-    """Whether a pool is given a padding, which may be 0."""
     window: tuple[int, ...] = ()
     """Extent of a pool along each axis."""
 
@@ -85,11 +80,9 @@ def draw_channel(rng: random.Random, taken: set[str], rank: int, signs: str = "+
         "channel",
         (f"x = x {sign} self.{attribute}{viewed}",),
         lambda x: by_channel(sign, x),
-        (f"v = v {sign} tl.load({attribute}_ptr + c{{mask}})",),
         init_args=(shape_name,) if form == 0 else (),
         init_lines=(f"self.{attribute} = nn.Parameter({drawn[form]})",),
         settings=((shape_name, f"(out_channels{ones})"),) if form == 0 else (),
-        arguments=((f"{attribute}_ptr", f"self.{attribute}"),),
     )
 
 
@@ -106,9 +99,7 @@ def draw_one_value(rng: random.Random, taken: set[str], rank: int) -> Op:
         "pointwise",
         (f"x = x {sign} self.{attribute}",),
         lambda x: x + 0.9 if sign == "+" else x * 0.9,
-        (f"v = v {sign} tl.load({attribute}_ptr)",),
         init_lines=(f"self.{attribute} = nn.Parameter(torch.randn({extent}))",),
-        arguments=((f"{attribute}_ptr", f"self.{attribute}"),),
     )
 
 
@@ -121,18 +112,16 @@ def draw_second(rng: random.Random, taken: set[str]) -> Op:
         "second",
         (rng.choice((f"x = x {sign} {name}", f"x = {name} {sign} x")),),
         lambda x: x + np.roll(x, 7) if sign == "+" else x * np.roll(x, 7),
-        (f"v = v {sign} {name}",),
-        arguments=((f"{name}_ptr", f"{name}.contiguous()"),),
         attribute=name,
     )
 
 
 def draw_keep(rng: random.Random, taken: set[str]) -> Op:
-    """The present value under a name, which the kernel has as well; a residual uses it later."""
+    """The present value under a name; a residual uses it later."""
     name = unused(_KEPT, rng, taken)
     copied = rng.choice(("x", "x", "x.clone()", "x.clone().detach()"))
     line = f"{name} = {copied}"
-    return Op("", "keep", (line,), lambda x: x, (f"{name} = v",), attribute=name)
+    return Op("", "keep", (line,), lambda x: x, attribute=name)
 
 
 def draw_residual(rng: random.Random, kept: Op) -> Op:
@@ -143,7 +132,6 @@ def draw_residual(rng: random.Random, kept: Op) -> Op:
         "residual",
         (rng.choice((f"x = x {sign} {name}", f"x = {name} {sign} x")),),
         lambda x: x + 0.5 if sign == "+" else x * 0.5,
-        (f"v = v {sign} {name}",),
         attribute=name,
     )
 
@@ -246,6 +234,34 @@ def draw_softmax(rng: random.Random, taken: set[str], rank: int) -> Op:
         (rng.choice(("x = torch.softmax(x, dim=1)", "x = F.softmax(x, dim=1)")),),
         softmax,
     )
+
+
+def draw_softmax_space(rng: random.Random, rank: int) -> Op:
+    """Softmax over all pixels of a channel, through a view with one axis for them."""
+    names = "b, c, d, h, w" if rank == 3 else rng.choice(("b, c, h, w", "n, c, h, w"))
+    dim = rng.choice(("2", "2", "-1"))
+    call = rng.choice(("torch.softmax", "F.softmax"))
+    long = (
+        f"{names} = x.shape",
+        f"x = x.view({names[0]}, c, -1)",
+        f"x = {call}(x, dim={dim})",
+        f"x = x.view({names})",
+    )
+    short = (f"x = {call}(x.flatten(2), dim={dim}).view(x.shape)",)
+    middle = (
+        "shape = x.shape",
+        f"x = {call}(x.flatten(start_dim=2), dim={dim})",
+        "x = x.reshape(shape)",
+    )
+    return Op("softmax_space", "softmax_space", rng.choice((long, long, short, middle)), softmax_space)
+
+
+def draw_center(rng: random.Random, rank: int) -> Op:
+    """The difference to the plane's own mean."""
+    axes = ", ".join(str(2 + place) for place in range(rank))
+    axes = rng.choice((f"({axes})", f"[{axes}]"))
+    mean = rng.choice((f"torch.mean(x, dim={axes}, keepdim=True)", f"x.mean(dim={axes}, keepdim=True)"))
+    return Op("sub_mean", "center_space", (f"x = x - {mean}",), centred)
 
 
 def draw_trivial(rng: random.Random, axes: str, details: tuple[str, ...]) -> Op:

@@ -1,32 +1,18 @@
-"""Elementwise operators of a chain: activations with default and given settings, arithmetic with constants.
-
-A long formula is a Triton function of its own, so that no line of a kernel holds many parentheses.
-"""
+"""Elementwise operators and pools of a chain: activations, arithmetic with constants, windows."""
 
 from __future__ import annotations
 
 import random
 import re
-from typing import TypedDict
+from typing import TypedDict, Unpack
 
 from kernel_core.problems.modules.configured import CONFIGURABLE, NAMES, draw_configured
 from kernel_core.problems.modules.convolution.tail_ops import Op
-from kernel_core.problems.modules.convolution.tail_values import evaluated
+from kernel_core.problems.modules.convolution.tail_values import pooled
 from kernel_core.problems.modules.pointwise import SCALINGS, pointwise
+from kernel_core.problems.modules.probe import value_of
 from kernel_core.problems.modules.style import unused
 
-_HELPED = {
-    "mish": ("softplus = tl.maximum(v, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(v)))",
-             "return v * (2.0 * tl.sigmoid(2.0 * softplus) - 1.0)"),
-    "gelu": ("phi = 0.5 * (1.0 + tl.erf(v * 0.70710678))", "return v * phi"),
-    "gelu_tanh": ("inner = 0.7978845608 * (v + 0.044715 * v * v * v)",
-                  "return v * tl.sigmoid(2.0 * inner)"),
-    "logsigmoid": ("small = tl.exp(-tl.abs(v))", "return tl.minimum(v, 0.0) - tl.log(1.0 + small)"),
-    "selu": ("negative = 1.67326324 * (tl.exp(v) - 1.0)",
-             "return 1.05070099 * tl.where(v > 0, v, negative)"),
-    "tanh": ("return 2.0 * tl.sigmoid(2.0 * v) - 1.0",),
-    "hardswish": ("gate = tl.minimum(tl.maximum(v / 6.0 + 0.5, 0.0), 1.0)", "return v * gate"),
-}  # fmt: skip
 _SPELLINGS = {
     "mish": ("F.mish(x)", "x * torch.tanh(F.softplus(x))", "F.softplus(x).tanh() * x"),
     "swish": ("x * torch.sigmoid(x)", "torch.sigmoid(x) * x", "x * x.sigmoid()"),
@@ -35,9 +21,21 @@ _CONSTANTS = {"mul": ("*", ("scale", "scaling_factor", "multiplier", "factor", "
               "div": ("/", ("divisor", "divide_by", "denominator", "temperature")),
               "add": ("+", ("add_value", "offset", "shift", "constant_value", "constant")),
               "sub": ("-", ("subtract_value", "margin", "baseline", "subtract_first"))}  # fmt: skip
+_WINDOWS = {
+    2: ((2, 2), (2, 2), (2, 2), (3, 3), (2, 3), (3, 2), (1, 2), (2, 1)),
+    3: ((2, 2, 2), (2, 2, 2), (2, 2, 2), (1, 2, 2), (2, 1, 2), (2, 2, 1)),
+}
 _GATED = 0.2
 """Share of activations that the value itself is multiplied with."""
 _LIMITS = (("-1.0", "1.0"), ("-0.5", "0.5"), ("0.0", "1.0"), ("-2.0", "1.5"))
+
+
+class _Parts(TypedDict, total=False):
+    """The constructor's part of an operator."""
+
+    init_args: tuple[str, ...]
+    init_lines: tuple[str, ...]
+    settings: tuple[tuple[str, str], ...]
 
 
 def draw_pointwise(rng: random.Random, taken: set[str]) -> Op:
@@ -52,41 +50,30 @@ def draw_pointwise(rng: random.Random, taken: set[str]) -> Op:
     one = pointwise(name, rng)
     while one.torch.endswith((" * 1.0", " / 1.0")):
         one = pointwise(name, rng)
-    tile = f"v = {one.triton.replace('{v}', 'v')}"
-    return Op(
-        name, "pointwise", (f"x = {one.torch.replace('{v}', 'x')}",), lambda x: evaluated(tile, x), (tile,)
-    )
+    return _op(name, one.torch.replace("{v}", "x"))
+
+
+def _op(name: str, text: str, value: str = "", **parts: Unpack[_Parts]) -> Op:
+    """The operator of an expression over `x`; `value` is one without `self`, where `text` has it."""
+    line = f"x = {value or text}"
+    return Op(name, "pointwise", (f"x = {text}",), lambda x: value_of((line,), {}, x), **parts)
 
 
 def _activation(name: str, rng: random.Random, taken: set[str]) -> Op:
     if name in CONFIGURABLE:
         return _with_settings(name, rng, taken)
     one = pointwise(name, rng)
-    call, layer, formula = one.torch.replace("{v}", "x"), one.layer, one.triton.replace("{v}", "v")
-    line, init = f"x = {rng.choice(_SPELLINGS.get(name, (call,)))}", ""
-    if layer and rng.random() < 0.4 and name not in taken:
+    call = one.torch.replace("{v}", "x")
+    text = rng.choice(_SPELLINGS.get(name, (call,)))
+    if one.layer and rng.random() < 0.4 and name not in taken:
         taken.add(name)
-        line, init = f"x = self.{name}(x)", f"self.{name} = {layer}"
-    elif rng.random() < 0.5:
-        line = re.sub(r"\bF\.", "torch.nn.functional.", line)
-    tile, helper = f"v = {formula}", ""
-    if name in _HELPED:
-        body = "\n    ".join(_HELPED[name])
-        tile, helper = f"v = {name}(v)", f"@triton.jit\ndef {name}(v):\n    {body}"
-    if not init and rng.random() < _GATED:
-        gate = line.removeprefix("x = ")
-        line = f"x = x * {gate if _is_one_factor(gate) else f'({gate})'}"
-        tile = f"v = v * {name}(v)" if helper else f"v = v * ({formula})"
-        formula, name = f"v * ({formula})", f"{name}_gate"
-    return Op(
-        name,
-        "pointwise",
-        (line,),
-        lambda x: evaluated(f"v = {formula}", x),
-        (tile,),
-        init_lines=(init,) if init else (),
-        helper=helper,
-    )
+        return _op(name, f"self.{name}(x)", call, init_lines=(f"self.{name} = {one.layer}",))
+    if rng.random() < 0.5:
+        text = re.sub(r"\bF\.", "torch.nn.functional.", text)
+    if rng.random() < _GATED:
+        gate = text if _is_one_factor(text) else f"({text})"
+        return _op(f"{name}_gate", f"x * {gate}")
+    return _op(name, text)
 
 
 def _is_one_factor(text: str) -> bool:
@@ -95,19 +82,14 @@ def _is_one_factor(text: str) -> bool:
 
 def _with_settings(name: str, rng: random.Random, taken: set[str]) -> Op:
     """A layer or a call with numbers: defaults, written out, or given to the constructor."""
-    formula = CONFIGURABLE[name].triton
-    one = draw_configured(name, rng, taken, (name, f"{name}_layer", "act", "activation"))
-    tile = f"v = {formula.format(*one.names, v='v')}"
-    return Op(
+    drawn = draw_configured(name, rng, taken, (name, f"{name}_layer", "act", "activation"))
+    return _op(
         name,
-        "pointwise",
-        (f"x = {one.torch}",),
-        lambda x: evaluated(f"v = {formula.format(*one.values, v='v')}", x),
-        (tile,),
-        init_args=one.init_args,
-        init_lines=one.init_lines,
-        settings=one.constants,
-        arguments=one.arguments,
+        drawn.torch,
+        drawn.call,
+        init_args=drawn.init_args,
+        init_lines=drawn.init_lines,
+        settings=drawn.constants,
     )
 
 
@@ -117,28 +99,15 @@ def _given_constant(name: str, rng: random.Random, taken: set[str]) -> Op:
     value = rng.choice(
         ("0.5", "1.5", "2", "2.0", "2.5", "3.0", "0.75") if sign in "*/" else ("0.1", "0.25", "0.5")
     )
-    return Op(
-        name,
-        "pointwise",
-        (f"x = x {sign} self.{attribute}",),
-        lambda x: evaluated(f"v = v {sign} {value}", x),
-        (f"v = v {sign} {attribute}",),
-        arguments=((attribute, f"self.{attribute}"),),
-        **_kept_numbers(((attribute, value),), rng),
-    )
+    numbers = _kept_numbers(((attribute, value),), rng)
+    return _op(name, f"x {sign} self.{attribute}", f"x {sign} {value}", **numbers)
 
 
-class _Numbers(TypedDict):
-    init_args: tuple[str, ...]
-    init_lines: tuple[str, ...]
-    settings: tuple[tuple[str, str], ...]
-
-
-def _kept_numbers(pairs: tuple[tuple[str, str], ...], rng: random.Random) -> _Numbers:
+def _kept_numbers(pairs: tuple[tuple[str, str], ...], rng: random.Random) -> _Parts:
     """Attributes with numbers: given to the constructor, or written there."""
     written = rng.random() < 0.2
     names = tuple(name for name, _ in pairs)
-    return _Numbers(
+    return _Parts(
         init_args=() if written else names,
         init_lines=tuple(f"self.{name} = {value if written else name}" for name, value in pairs),
         settings=() if written else pairs,
@@ -154,11 +123,7 @@ def _clamp(rng: random.Random) -> Op:
         "max": f"torch.clamp(x, max={high})",
         "min_tensor": f"torch.min(x, torch.tensor({high}, device=x.device))",
     }[form]
-    tile = {
-        "both": f"v = tl.minimum(tl.maximum(v, {low}), {high})",
-        "min": f"v = tl.maximum(v, {low})",
-    }.get(form, f"v = tl.minimum(v, {high})")
-    return Op("clamp", "pointwise", (f"x = {text}",), lambda x: evaluated(tile, x), (tile,))
+    return _op("clamp", text)
 
 
 def _given_clamp(rng: random.Random, taken: set[str]) -> Op:
@@ -174,22 +139,53 @@ def _given_clamp(rng: random.Random, taken: set[str]) -> Op:
     forms = [f"torch.clamp(x, {given})", f"x.clamp({given})"]
     if side == "both":
         forms.append(f"torch.clamp(x, {', '.join(attributes)})")
-    tile = {
-        "both": f"v = tl.minimum(tl.maximum(v, {least}), {most})",
-        "least": f"v = tl.maximum(v, {least})",
-        "most": f"v = tl.minimum(v, {most})",
-    }[side]
     values = {least: low, most: high}
     pairs = tuple((name, values[name]) for name in (least, most) if name)
-    model = tile
-    for name, value in pairs:
-        model = re.sub(rf"\b{name}\b", value, model)
+    text = rng.choice(forms)
+    value = text
+    for name, number in pairs:
+        value = value.replace(f"self.{name}", number)
+    return _op("clamp", text, value, **_kept_numbers(pairs, rng))
+
+
+def draw_pool(rng: random.Random, taken: set[str], rank: int) -> Op:
+    """A pool with its extent alone, with a stride, or with stride and padding; integers or tuples."""
+    detail = rng.choice(("max", "avg"))
+    window = rng.choice(_WINDOWS[rank])
+    attribute = unused((f"{detail}_pool", "pool", f"{detail}_pool2", f"{detail}pool"), rng, taken)
+    count = rng.choices((1, 2, 3), (5, 4, 2))[0]
+    stride = window
+    if count > 1 and rng.random() < 0.3:
+        stride = tuple(max(1, one - 1) for one in window)
+    # Torch takes at most half of the window as padding.
+    most = rng.choice((0, 1))
+    padding = tuple(min(most, one // 2) for one in window)
+    values = tuple(_written(one, rng) for one in (window, stride, padding)[:count])
+    words = ("kernel_size", "stride", "padding")[:count]
+    given: tuple[str, ...] = ()
+    if rng.random() < 0.55:
+        pattern = rng.choice((f"{attribute}_@", "pool_@", "@_pool", f"{detail}pool_@"))
+        given = tuple(unused((pattern.replace("@", word),), rng, taken) for word in words)
+    elif rng.random() < 0.2:
+        given = (unused(("pool_size", "window", f"{detail}_window"), rng, taken),)
+    keyword = rng.random() < 0.6
+    texts = (*given, *values[len(given) :])
+    pairs = zip(words, texts, strict=True)
+    inside = ", ".join(f"{word}={text}" if keyword else text for word, text in pairs)
     return Op(
-        "clamp",
-        "pointwise",
-        (f"x = {rng.choice(forms)}",),
-        lambda x: evaluated(model, x),
-        (tile,),
-        arguments=tuple((name, f"self.{name}") for name, _ in pairs),
-        **_kept_numbers(pairs, rng),
+        f"{detail}_pool{rank}d",
+        "pool",
+        (f"x = self.{attribute}(x)",),
+        pooled(detail),
+        init_args=given,
+        init_lines=(f"self.{attribute} = nn.{detail.capitalize()}Pool{rank}d({inside})",),
+        settings=tuple(zip(given, values, strict=False)),
+        detail=detail,
+        attribute=attribute,
+        window=window,
     )
+
+
+def _written(values: tuple[int, ...], rng: random.Random) -> str:
+    even = len(set(values)) == 1
+    return str(values[0]) if even and rng.random() < 0.65 else str(values)

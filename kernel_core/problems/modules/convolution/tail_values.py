@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -14,31 +13,6 @@ _VECTOR = np.array([0.9, -0.7, 0.3, 1.4, -1.1, 0.5])[:, None]
 _LEAST_SPREAD = 0.02
 _LARGEST = 200.0
 _LEAST_VARIETY = 0.5
-
-
-class _Language:
-    """The functions of Triton that statements of a chain use, on arrays."""
-
-    maximum = staticmethod(np.maximum)
-    minimum = staticmethod(np.minimum)
-    exp = staticmethod(np.exp)
-    log = staticmethod(np.log)
-    abs = staticmethod(np.abs)
-    where = staticmethod(np.where)
-    erf = staticmethod(np.vectorize(math.erf, otypes=[np.float64]))
-
-    @staticmethod
-    def sigmoid(x: Values) -> Values:
-        """The logistic function."""
-        return np.asarray(1.0 / (1.0 + np.exp(-x)))
-
-
-def evaluated(statement: str, x: Values) -> Values:
-    """The value of `v = expression` for the values of `v`."""
-    expression = statement.removeprefix("v = ")
-    return np.asarray(
-        eval(expression, {"tl": _Language, "v": x})
-    )  # text of this package, never a candidate's
 
 
 def by_channel(sign: str, x: Values) -> Values:

@@ -7,10 +7,8 @@ import random
 from collections.abc import Callable
 
 from kernel_core.problems.modules.draft import Draft
-from kernel_core.problems.modules.indexing.joined import axis_joined
-from kernel_core.problems.modules.indexing.mapped import axis_mapped
+from kernel_core.problems.modules.indexing.endings import axis_joined, axis_mapped, axis_reduced
 from kernel_core.problems.modules.indexing.rearranged import rearranged
-from kernel_core.problems.modules.indexing.reduced import axis_reduced
 from kernel_core.problems.modules.indexing.shared_values import shared_values
 from kernel_core.problems.modules.indexing.tables import draw_table_program
 

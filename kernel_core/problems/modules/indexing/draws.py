@@ -1,19 +1,17 @@
-"""Problems over views of an axis: drawn parts, the reference, and the kernels of each grade."""
+"""Problems over views of an axis: the drawn parts and the reference."""
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kernel_core.problems.graded import Grade
-from kernel_core.problems.modules.draft import Draft, Module
+from kernel_core.problems.modules.draft import Draft, Module, draft
 from kernel_core.problems.modules.indexing import views
 from kernel_core.problems.modules.indexing.formulas import Formula, draw_formula
-from kernel_core.problems.modules.indexing.kernels import Reading
-from kernel_core.problems.modules.indexing.views import Axis
-from kernel_core.problems.modules.reduction.answer import Answer, draft
+from kernel_core.problems.modules.indexing.views import Axis, View
+from kernel_core.problems.modules.style import draw_style
 from kernel_core.problems.program import Size
 
 _LEAST, _MOST = 2_000_000, 60_000_000
@@ -38,10 +36,13 @@ _GEOMETRIES = (views.halves, views.halves, views.thirds, views.windows, views.mo
 class Program:
     """The drawn parts of a problem without its ending."""
 
-    reading: Reading
+    axis: Axis
+    views: tuple[View, ...]
     sizes: tuple[Size, ...]
     shape: tuple[str, ...]
     """Names of the sizes of a tensor with a value for each position, the axis as long as the input's."""
+    length: str = "{n}"
+    """The length of the result's axis as an expression over the input's."""
     gated: bool = False
     paired: bool = False
     """Whether the four values are combined in two pairs."""
@@ -50,46 +51,52 @@ class Program:
     layer: tuple[str, ...] = ()
     """The two sizes of an `nn.Embedding` that holds `x`; `x` is then no input."""
     number: str = ""
-    """The value of the module's number that `reading` names."""
+    """The name of a number of the module that changes a value; empty without one."""
+    value: str = ""
+    """The value of the number."""
 
     @property
     def names(self) -> list[str]:
         """The names of the values."""
-        return [view.name for view in self.reading.views if view.name != HIDDEN]
+        return [view.name for view in self.views if view.name != HIDDEN]
 
     @property
-    def length(self) -> str:
+    def sources(self) -> tuple[str, ...]:
+        """The tensors that are read, in the order of their first use."""
+        used = [source for view in self.views for source in (view.index, view.source) if source]
+        return tuple(dict.fromkeys(["x", *used]))
+
+    @property
+    def result_length(self) -> str:
         """The length of the result's axis, over the problem's sizes."""
-        return self.reading.geometry.gpu.format(n=self.shape[self.reading.axis.place])
+        return self.length.format(n=self.shape[self.axis.place])
 
     @property
     def operators(self) -> tuple[str, ...]:
         """Torch's names of the ways of reading."""
-        return tuple(view.operator for view in self.reading.views if view.operator)
-
-
-DrawProgram = Callable[[random.Random], Program]
+        return tuple(view.operator for view in self.views if view.operator)
 
 
 def draw_program(rng: random.Random) -> Program:
     """An axis of a tensor, and views of it."""
     if rng.random() < 0.15:
-        axis, geometry = Axis(3, -1), views.square(rng)
+        found = views.square(rng)
         n = rng.choice((256, 500, 512, 768, 1000, 1024))
         square = (Size("batch_size", rng.choice((8, 16, 32)), 2), Size("n", n, rng.randint(5, 11)))
-        drawn = {"v": "torch.randn(batch_size, n)"}
-        return Program(Reading(axis, geometry, geometry.views), square, ("batch_size", "n", "n"), drawn=drawn)
+        return Program(
+            Axis(3, -1), found, square, ("batch_size", "n", "n"), drawn={"v": "torch.randn(batch_size, n)"}
+        )
     rank = rng.choice((2, 2, 3, 3, 4))
     place = rank - 1 if rng.random() < 0.6 or rank == 2 else rng.choice(range(1, rank - 1))
     axis = Axis(rank, place - rank if rng.random() < 0.6 else place)
     geometry = rng.choice(_GEOMETRIES)(axis, rng)
-    operand = views.beside(axis, geometry, rng)
+    operand = views.beside(axis, geometry.length, rng)
     if operand is None and len(geometry.views) == 1:
-        operand = views.whole("x", "x", axis)
+        operand = View("x", "x")
     found = (*geometry.views, *((operand,) if operand else ()))
     sizes = draw_sizes(axis, geometry.unit, rng)
-    gated = geometry.unit == 2
-    return Program(Reading(axis, geometry, found), sizes, tuple(size.name for size in sizes), gated)
+    shape = tuple(size.name for size in sizes)
+    return Program(axis, found, sizes, shape, geometry.length, gated=geometry.unit == 2)
 
 
 def draw_sizes(axis: Axis, unit: int, rng: random.Random) -> tuple[Size, ...]:
@@ -110,41 +117,29 @@ def draw_sizes(axis: Axis, unit: int, rng: random.Random) -> tuple[Size, ...]:
             return tuple(found)
 
 
-Launch = tuple[Grade, str, tuple[str, ...], str]
-"""Grade, Triton function, lines that launch it, and a sentence on the split of the work."""
-
-
-@dataclass(frozen=True)
-class Ending:
-    """What becomes of the formulas' values."""
-
-    operators: tuple[str, ...]
-    result: str
-    """The expression of the reference over its formulas' expressions."""
-    shape: str
-    """The output's shape in the host, over `x`."""
-    doc: str
-    answers: Sequence[Launch]
-    lines: tuple[str, ...] = ()
-    """Lines of the reference in front of the result."""
-
-
 def problem(
-    rng: random.Random, family: str, program: Program, formulas: Sequence[Formula], ending: Ending
+    rng: random.Random,
+    family: str,
+    program: Program,
+    formulas: Sequence[Formula],
+    *,
+    result: str,
+    doc: str,
+    operators: tuple[str, ...] = (),
+    last_lines: tuple[str, ...] = (),
 ) -> Draft:
-    """The draft of a program with its formulas and ending."""
-    reading = program.reading
-    lines = [line for view in reading.views for line in view.lines]
+    """The draft of a program: its formulas' lines, then `last_lines` and the expression `result`."""
+    lines = [line for view in program.views for line in view.lines]
     for formula in formulas:
         lines += formula.torch
-    lines += ending.lines
-    weight = any(view.source == "weight" for view in reading.views)
-    forward = [_with_parameter(line) if weight else line for line in (*lines, f"return {ending.result}")]
+    lines += last_lines
+    weight = any(view.source == "weight" for view in program.views)
+    forward = [_with_parameter(line) if weight else line for line in (*lines, f"return {result}")]
     owned = {"weight", *(["x"] if program.layer else [])}
-    inputs = {source: _input(source, program) for source in reading.sources if source not in owned}
+    inputs = {source: _input(source, program) for source in program.sources if source not in owned}
     parameters = _parameters(program)
     module = Module(
-        doc=ending.doc,
+        doc=doc,
         init_args=tuple(argument for one in parameters for argument in one[0]),
         init_lines=tuple(one[1] for one in parameters),
         forward_args=tuple(inputs),
@@ -153,31 +148,26 @@ def problem(
         inputs=tuple(inputs.values()),
         init_inputs=tuple(value for one in parameters for value in one[2]),
     )
-    operators = (*program.operators, *(name for one in formulas for name in one.operators), *ending.operators)
-    host = _host(program, ending.shape)
-    answers = [
-        Answer(grade, (function,), (*host, *launch, "return out"), _why(program, formulas, said))
-        for grade, function, launch, said in ending.answers
-    ]
-    return draft(rng, family, operators, module, [*answers, _mistake(program, formulas, answers)])
+    names = (*program.operators, *(name for one in formulas for name in one.operators), *operators)
+    return draft(family, names, module, draw_style(rng))
 
 
 def _parameters(program: Program) -> list[tuple[tuple[str, ...], str, tuple[str, ...]]]:
     """What the module owns: arguments of its constructor, the line that makes it, values of the arguments."""
-    axis = program.reading.axis
+    axis = program.axis
     found: list[tuple[tuple[str, ...], str, tuple[str, ...]]] = []
     if program.layer:
         arguments = ("num_embeddings: int", "embedding_dim: int")
         found.append(
             (arguments, "self.embedding = nn.Embedding(num_embeddings, embedding_dim)", program.layer)
         )
-    if any(view.source == "weight" for view in program.reading.views):
+    if any(view.source == "weight" for view in program.views):
         ones = ", 1" * (axis.rank - 1 - axis.place)
         line = f"self.weight = nn.Parameter(torch.randn(size{ones}))"
-        found.append((("size: int",), line, (program.length,)))
-    name, value = program.reading.number, program.number
+        found.append((("size: int",), line, (program.result_length,)))
+    name = program.number
     if name:
-        found.append(((f"{name}: float",), f"self.{name} = {name}", (value,)))
+        found.append(((f"{name}: float",), f"self.{name} = {name}", (program.value,)))
     return found
 
 
@@ -187,9 +177,9 @@ def _with_parameter(line: str) -> str:
 
 def _input(source: str, program: Program) -> str:
     """The draw of an argument of `forward`."""
-    place, names = program.reading.axis.place, program.shape
+    place, names = program.axis.place, program.shape
     full, length = ", ".join(names), names[place]
-    alike = ", ".join(program.length if at == place else name for at, name in enumerate(names))
+    alike = ", ".join(program.result_length if at == place else name for at, name in enumerate(names))
     usual = {
         "x": f"torch.randn({full})",
         "y": f"torch.randn({alike})",
@@ -199,62 +189,6 @@ def _input(source: str, program: Program) -> str:
         "order": f"torch.randperm({length})",
     }
     return {**usual, **program.drawn}[source]
-
-
-def _host(program: Program, shape: str) -> list[str]:
-    reading = program.reading
-    geometry, axis = reading.geometry, reading.axis
-    contiguous = [f"{source} = {source}.contiguous()" for source in reading.sources if source != "weight"]
-    if program.layer:
-        contiguous[0] = "x = self.embedding.weight"
-    usual = [f"n = x.shape[{axis.dim}]", *([] if axis.last else [f"inner = x.stride({axis.place})"])]
-    extra = dict.fromkeys(line for view in reading.views for line in view.host)
-    return [
-        *contiguous,
-        *(geometry.measures or usual),
-        *([geometry.host] if geometry.host else []),
-        *extra,
-        f"out = torch.empty({shape}, device=x.device, dtype=x.dtype)",
-    ]
-
-
-def _why(program: Program, formulas: Sequence[Formula], said: str) -> str:
-    places = ". ".join(view.why for view in program.reading.views)
-    steps = "; ".join(one.said for one in formulas)
-    where = "the last dimension" if program.reading.axis.last else f"dimension {program.reading.axis.place}"
-    return f"j runs along {where}. {places}. Then in registers: {steps}. {said}"
-
-
-def _mistake(program: Program, formulas: Sequence[Formula], answers: Sequence[Answer]) -> Answer:
-    """The first answer with one value read from another place, or with another operator."""
-    right = answers[0]
-    function = right.functions[0]
-    wrong = ""
-    for view in program.reading.views:
-        if view.wrong:
-            wrong, fault = function.replace(f"_ptr + {view.offset},", f"_ptr + {view.wrong},"), "wrong_place"
-            break
-    if not wrong or wrong == function:
-        old, new = formulas[0].triton, formulas[0].wrong
-        fault = "wrong_op"
-        for line, other in zip(old, new, strict=False):
-            if line != other:
-                wrong = function.replace(line, other)
-                break
-    return replace(right, grade="mistake", functions=(wrong,), fault=fault)
-
-
-def output_shape(program: Program, length: str) -> str:
-    """The shape of the result with that length of the axis; empty for a result without the axis."""
-    axis, around = program.reading.axis, program.reading.geometry.around
-    if around != ("", ""):
-        parts = [part for part in (around[0], length, around[1]) if part]
-        return f"({', '.join(parts)})" if len(parts) > 1 else f"({parts[0]},)"
-    if length == "n":
-        return "x.shape"
-    if axis.last:
-        return f"(*x.shape[:-1], {length})" if length else "x.shape[:-1]"
-    return f"(*x.shape[:{axis.place}], {length + ', ' * bool(length)}*x.shape[{axis.place + 1}:])"
 
 
 def formulas_of(program: Program, count: int, rng: random.Random) -> list[Formula]:
@@ -271,24 +205,21 @@ def formulas_of(program: Program, count: int, rng: random.Random) -> list[Formul
             rng,
             gated=program.gated,
             paired=program.paired,
-            number=program.reading.number,
+            number=program.number,
             ending=ending,
         )
-        hides = any(view.name == HIDDEN for view in program.reading.views)
-        found.append(_hidden(formula, f"value{ending}", rng) if hides else formula)
+        hides = any(view.name == HIDDEN for view in program.views)
+        found.append(_hidden(formula, rng) if hides else formula)
     return found
 
 
-def _hidden(formula: Formula, value: str, rng: random.Random) -> Formula:
+def _hidden(formula: Formula, rng: random.Random) -> Formula:
     """The formula with a constant where the condition holds."""
     fill = rng.choice(("0.0", "-1.0", "1.0"))
     text = formula.result if formula.result.isidentifier() else f"({formula.result})"
     where = f"torch.where({HIDDEN}, {fill}, {formula.result})"
-    line = f"{value} = tl.where({HIDDEN}, {fill}, {value})"
     return replace(
         formula,
         result=rng.choice((f"{text}.masked_fill({HIDDEN}, {fill})", where)),
-        triton=(*formula.triton, line),
         operators=(*formula.operators, "masked_fill"),
-        wrong=(*formula.wrong, line) if formula.wrong else (),
     )

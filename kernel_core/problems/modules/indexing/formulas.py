@@ -1,4 +1,4 @@
-"""Formulas over the values of views: in torch as people write them, in a kernel one operator a line."""
+"""Formulas over the values of views, as people write them."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernel_core.problems.modules.matmul.probe import points, value_of, worth_computing
 from kernel_core.problems.modules.pointwise import Pointwise, pointwise
+from kernel_core.problems.modules.probe import points, value_of, worth_computing
 
 _UNARY = (
     "relu", "sigmoid", "tanh", "silu", "gelu", "softplus", "softsign", "elu", "hardsigmoid", "hardswish",
     "leaky_relu", "mish", "abs", "sin", "cos", "square", "neg", "clamp", "mul", "add",
 )  # fmt: skip
-_BINARY: dict[str, tuple[str, str]] = {
-    "add": ("{a} + {b}", "{a} + {b}"),
-    "sub": ("{a} - {b}", "{a} - {b}"),
-    "mul": ("{a} * {b}", "{a} * {b}"),
-    "maximum": ("torch.maximum({a}, {b})", "tl.maximum({a}, {b})"),
-    "minimum": ("torch.minimum({a}, {b})", "tl.minimum({a}, {b})"),
-    "distance": ("torch.abs({a} - {b})", "tl.abs({a} - {b})"),
-    "squared_distance": ("({a} - {b}) ** 2", "({a} - {b}) * ({a} - {b})"),
-    "average": ("0.5 * ({a} + {b})", "0.5 * ({a} + {b})"),
-    "damped": ("{a} / (1.0 + torch.abs({b}))", "{a} / (1.0 + tl.abs({b}))"),
-    "length": ("torch.sqrt({a} * {a} + {b} * {b} + 1e-6)", "tl.sqrt({a} * {a} + {b} * {b} + 1e-6)"),
-    "larger": ("torch.where({a} > {b}, {a}, 0.1 * {b})", "tl.where({a} > {b}, {a}, 0.1 * {b})"),
+_BINARY: dict[str, str] = {
+    "add": "{a} + {b}",
+    "sub": "{a} - {b}",
+    "mul": "{a} * {b}",
+    "maximum": "torch.maximum({a}, {b})",
+    "minimum": "torch.minimum({a}, {b})",
+    "distance": "torch.abs({a} - {b})",
+    "squared_distance": "({a} - {b}) ** 2",
+    "average": "0.5 * ({a} + {b})",
+    "damped": "{a} / (1.0 + torch.abs({b}))",
+    "length": "torch.sqrt({a} * {a} + {b} * {b} + 1e-6)",
+    "larger": "torch.where({a} > {b}, {a}, 0.1 * {b})",
 }
 _RESULTS = ("z", "result", "mixed", "h", "r", "g")
 _TRIES = 200
@@ -39,16 +39,7 @@ class Formula:
     """Lines of the reference but the last."""
     result: str
     """The last expression of the reference."""
-    triton: tuple[str, ...]
-    """Lines of a kernel; the last assigns `value`."""
     operators: tuple[str, ...]
-    wrong: tuple[str, ...]
-    """Lines of a kernel with another operator between two values, or none."""
-
-    @property
-    def said(self) -> str:
-        """The operators in words."""
-        return ", ".join(one.replace("_", " ") for one in self.operators)
 
 
 def draw_formula(
@@ -69,7 +60,7 @@ def draw_formula(
     """
     for _ in range(_TRIES):
         found = _Drawing(names, rng, ending).formula(gated, paired, number)
-        lines = [*found.triton, f"x = value{ending}"]
+        lines = [line.replace("self.", "") for line in (*found.torch, f"x = {found.result}")]
         if worth_computing(
             value_of(lines, {**dict.fromkeys(names), **({number: 0.7} if number else {})}, points())
         ):
@@ -84,12 +75,9 @@ class _Drawing:
         self._names = names
         self._rng = rng
         self._ending = ending
-        self._value = f"value{ending}"
         self._torch: list[str] = []
-        self._triton: list[str] = []
         self._operators: list[str] = []
         self._texts = {name: name for name in names}
-        self._in_kernel = {name: name for name in names}
 
     def formula(self, gated: bool, paired: bool, number: str) -> Formula:
         """A function of some values, operators between all, and perhaps a function of the result."""
@@ -101,26 +89,17 @@ class _Drawing:
         for name in changed:
             self._change(name, _by_number(number, rng) if number else pointwise(rng.choice(_UNARY), rng))
         kinds = [kind for kind in _BINARY if not (gated and changed and kind == "mul")]
-        text, wrong = self._paired() if paired else self._combined(kinds)
-        wrongs = [*self._triton[:-1], wrong] if wrong else []
+        text = self._paired() if paired else self._combined(kinds)
         if after or not self._operators:
             one = pointwise(rng.choice(_UNARY), rng)
             text = _filled(one.torch, v=self._once(text, one.torch, "{v}"))
-            last = f"{self._value} = {one.triton.format(v=self._value)}"
-            self._triton.append(last)
-            wrongs += [last] if wrongs else []
             self._operators.append(one.operator)
-        return Formula(
-            tuple(self._torch), _plain(text), tuple(self._triton), tuple(self._operators), tuple(wrongs)
-        )
+        return Formula(tuple(self._torch), _plain(text), tuple(self._operators))
 
     def _change(self, name: str, one: Pointwise) -> None:
         """A function of one value."""
         rng = self._rng
         own = f"{name}{self._ending or '_new'}"
-        named = bool(self._ending) or rng.random() < 0.3
-        self._in_kernel[name] = own if named else name
-        self._triton.append(f"{self._in_kernel[name]} = {one.triton.format(v=name)}")
         self._operators.append(one.operator)
         if one.torch.count("{v}") > 1 or rng.random() < 0.3:
             self._texts[name] = own if self._ending or name == "weight" else name
@@ -128,40 +107,32 @@ class _Drawing:
         else:
             self._texts[name] = _filled(one.torch, v=name)
 
-    def _combined(self, kinds: Sequence[str]) -> tuple[str, str]:
-        """The values combined from the first to the last, and a wrong last line."""
-        first = self._names[0]
-        text, kernel, wrong = self._texts[first], self._in_kernel[first], ""
+    def _combined(self, kinds: Sequence[str]) -> str:
+        """The values combined from the first to the last."""
+        text = self._texts[self._names[0]]
         for name in self._names[1:]:
-            kind, other = self._rng.sample(kinds, 2)
-            operand = self._in_kernel[name]
-            wrong = f"{self._value} = {_BINARY[other][1].format(a=kernel, b=operand)}"
-            text = self._joined(kind, (text, self._texts[name]), (kernel, operand), self._value)
-            kernel = self._value
-        if len(self._names) == 1:
-            self._triton.append(f"{self._value} = {kernel}")
-        return text, wrong
+            kind = self._rng.choice(kinds)
+            text = self._joined(kind, text, self._texts[name])
+        return text
 
-    def _paired(self) -> tuple[str, str]:
+    def _paired(self) -> str:
         """The same for four values: two pairs, and then their results."""
-        texts, sides = [], ("one" + self._ending, "two" + self._ending)
-        kinds = [self._rng.choice(("mul", "mul", *_BINARY)) for _ in sides]
-        for side, kind, pair in zip(sides, kinds, (self._names[0::2], self._names[1::2]), strict=True):
-            first, second = (self._texts[name] for name in pair)
-            operands = (self._in_kernel[pair[0]], self._in_kernel[pair[1]])
-            texts.append(self._joined(kind, (first, second), operands, side))
+        kinds = [self._rng.choice(("mul", "mul", *_BINARY)) for _ in range(2)]
+        pairs = (self._names[0::2], self._names[1::2])
+        left, right = (
+            self._joined(kind, self._texts[first], self._texts[second])
+            for kind, (first, second) in zip(kinds, pairs, strict=True)
+        )
         between = [kind for kind in _BINARY if kind != "sub" or kinds != ["mul", "mul"]]
-        kind, other = self._rng.sample(between, 2)
-        wrong = f"{self._value} = {_BINARY[other][1].format(a=sides[0], b=sides[1])}"
-        return self._joined(kind, (texts[0], texts[1]), sides, self._value), wrong
+        kind = self._rng.choice(between)
+        return self._joined(kind, left, right)
 
-    def _joined(self, kind: str, texts: tuple[str, str], operands: tuple[str, str], target: str) -> str:
-        """Two values under an operator: a line of the kernel, and the text of the reference."""
-        in_torch, in_triton = _BINARY[kind]
-        left, right = self._once(texts[0], in_torch, "{a}"), self._once(texts[1], in_torch, "{b}")
-        self._triton.append(f"{target} = {in_triton.format(a=operands[0], b=operands[1])}")
+    def _joined(self, kind: str, first: str, second: str) -> str:
+        """Two values under an operator."""
+        template = _BINARY[kind]
+        left, right = self._once(first, template, "{a}"), self._once(second, template, "{b}")
         self._operators.append(kind)
-        return _filled(in_torch, a=left, b=right)
+        return _filled(template, a=left, b=right)
 
     def _once(self, text: str, template: str, place: str) -> str:
         """The text, under a name of its own where the template has it more than once."""
@@ -179,7 +150,7 @@ def _by_number(name: str, rng: random.Random) -> Pointwise:
     """A value and a number of the module."""
     text = rng.choice(("{v} * NUMBER", "{v} * NUMBER", "{v} + NUMBER", "{v} / NUMBER"))
     operator = {"*": "mul", "+": "add", "/": "div"}[text[4]]
-    return Pointwise(operator, text.replace("NUMBER", f"self.{name}"), text.replace("NUMBER", name))
+    return Pointwise(operator, text.replace("NUMBER", f"self.{name}"))
 
 
 def _filled(template: str, **texts: str) -> str:

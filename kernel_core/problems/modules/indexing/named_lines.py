@@ -9,9 +9,9 @@ import random
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from kernel_core.problems.modules.matmul.probe import Array, differ, points, value_of, worth_computing
+from kernel_core.problems.modules.probe import Array, points, value_of, worth_computing
 
 _TRIES = 200
 _MOST_RESULTS = 4
@@ -22,26 +22,26 @@ _NAMES = (
     *("first", "second", "inner", "outer", "term", "span", "mixed", "base", "rest", "x_tanh", "x_sig"),
     *("denom", "num", "inter", "union", "luma", "maxc", "minc", "dist", "dx", "dy", "z", "s0", "s1"),
 )
-_FORMS: tuple[tuple[str, str, str], ...] = (
-    ("add", "{a} + {b}", "{a} + {b}"),
-    ("sub", "{a} - {b}", "{a} - {b}"),
-    ("sub", "{b} - {a}", "{b} - {a}"),
-    ("mul", "{a} * {b}", "{a} * {b}"),
-    ("maximum", "torch.maximum({a}, {b})", "tl.maximum({a}, {b})"),
-    ("minimum", "torch.minimum({a}, {b})", "tl.minimum({a}, {b})"),
-    ("abs", "({a} - {b}).abs()", "tl.abs({a} - {b})"),
-    ("mean", "({a} + {b}) / 2", "({a} + {b}) / 2"),
-    ("div", "{a} / ({b}.abs() + 1)", "{a} / (tl.abs({b}) + 1)"),
-    ("sqrt", "torch.sqrt({a} * {a} + {b} * {b} + 1e-6)", "tl.sqrt({a} * {a} + {b} * {b} + 1e-6)"),
-    ("where", "torch.where({a} > {b}, {a}, 0.5 * {b})", "tl.where({a} > {b}, {a}, 0.5 * {b})"),
-    ("lerp", "0.7 * {a} + 0.3 * {b}", "0.7 * {a} + 0.3 * {b}"),
-    ("clamp", "{a}.clamp(min=0)", "tl.maximum({a}, 0.0)"),
-    ("sigmoid", "torch.sigmoid({a})", "tl.sigmoid({a})"),
-    ("tanh", "torch.tanh({a})", "2.0 * tl.sigmoid(2.0 * {a}) - 1.0"),
-    ("square", "{a} * {a}", "{a} * {a}"),
-    ("rsub", "1 - {a}", "1 - {a}"),
-    ("exp", "torch.exp(-{a}.abs())", "tl.exp(-tl.abs({a}))"),
-    ("mul", "{a} * (1 - {a})", "{a} * (1 - {a})"),
+_FORMS: tuple[tuple[str, str], ...] = (
+    ("add", "{a} + {b}"),
+    ("sub", "{a} - {b}"),
+    ("sub", "{b} - {a}"),
+    ("mul", "{a} * {b}"),
+    ("maximum", "torch.maximum({a}, {b})"),
+    ("minimum", "torch.minimum({a}, {b})"),
+    ("abs", "({a} - {b}).abs()"),
+    ("mean", "({a} + {b}) / 2"),
+    ("div", "{a} / ({b}.abs() + 1)"),
+    ("sqrt", "torch.sqrt({a} * {a} + {b} * {b} + 1e-6)"),
+    ("where", "torch.where({a} > {b}, {a}, 0.5 * {b})"),
+    ("lerp", "0.7 * {a} + 0.3 * {b}"),
+    ("clamp", "{a}.clamp(min=0)"),
+    ("sigmoid", "torch.sigmoid({a})"),
+    ("tanh", "torch.tanh({a})"),
+    ("square", "{a} * {a}"),
+    ("rsub", "1 - {a}"),
+    ("exp", "torch.exp(-{a}.abs())"),
+    ("mul", "{a} * (1 - {a})"),
 )
 _GATES = frozenset({"sigmoid", "tanh", "clamp"})
 """Functions of one value; their product with another value would be a gated unit."""
@@ -49,12 +49,11 @@ _GATES = frozenset({"sigmoid", "tanh", "clamp"})
 
 @dataclass(frozen=True)
 class NamedLine:
-    """One value: its name, torch's operator, the right side in torch and in Triton, and the names read."""
+    """One value: its name, torch's operator, the right side, and the names read."""
 
     name: str
     operator: str
     torch: str
-    triton: str
     reads: tuple[str, ...]
 
 
@@ -77,20 +76,6 @@ def draw_lines(given: Sequence[str], rng: random.Random) -> tuple[list[NamedLine
         if all(worth_computing(_value(given, lines, one)) for one in results):
             return lines, results
     raise AssertionError(f"no lines over {', '.join(given)} vary")
-
-
-def another_value(given: Sequence[str], lines: Sequence[NamedLine], rng: random.Random) -> NamedLine:
-    """The last line with another value in place of the first that it reads, so that its result differs."""
-    last = lines[-1]
-    names = [*given, *(line.name for line in lines[:-1])]
-    others = [one for one in rng.sample(names, len(names)) if one not in last.reads]
-    texts = [re.sub(rf"\b{last.reads[0]}\b", other, last.triton) for other in others]
-    expected = _value(given, lines, last.name)
-    for text in (*texts, f"0.5 * ({last.triton})"):
-        changed = replace(last, triton=text)
-        if differ(expected, _value(given, [*lines[:-1], changed], last.name)):
-            return changed
-    raise AssertionError(f"{last.name} = {last.triton} has no other value")
 
 
 def reads_of(lines: Sequence[NamedLine]) -> Counter[str]:
@@ -120,7 +105,7 @@ def reference_lines(
 
 def _value(given: Sequence[str], lines: Sequence[NamedLine], name: str) -> Array:
     """Values of one name where the given ones are random."""
-    texts = [f"{line.name} = {line.triton}" for line in lines]
+    texts = [f"{line.name} = {line.torch}" for line in lines]
     return value_of([*texts, f"x = {name}"], dict.fromkeys(given), points())
 
 
@@ -130,19 +115,19 @@ def _drawn(given: Sequence[str], rng: random.Random) -> list[NamedLine]:
     lines: list[NamedLine] = []
     names = [name for name in rng.sample(_NAMES, len(_NAMES)) if name not in given]
     for name in names[: rng.randint(max(3, len(given)), len(given) + 5)]:
-        operator, in_torch, in_triton = rng.choice(_FORMS)
+        operator, template = rng.choice(_FORMS)
         first = unread[0] if unread and rng.random() < 0.6 else rng.choice(values)
         others = [one for one in values if one != first]
-        if "{b}" in in_torch and not others:
+        if "{b}" in template and not others:
             continue
-        reads = (first, rng.choice(others)) if "{b}" in in_torch else (first,)
-        text = in_triton.format(a=reads[0], b=reads[-1])
+        reads = (first, rng.choice(others)) if "{b}" in template else (first,)
+        text = template.format(a=reads[0], b=reads[-1])
         is_gated_unit = operator == "mul" and gates.intersection(reads)
         is_rotation = operator in ("add", "sub") and products.issuperset(reads)
         if text in made or is_gated_unit or is_rotation:
             continue
         made.add(text)
-        lines.append(NamedLine(name, operator, in_torch.format(a=reads[0], b=reads[-1]), text, reads))
+        lines.append(NamedLine(name, operator, text, reads))
         unread = [one for one in unread if one not in reads]
         values.append(name)
         if operator in ("mul", "square"):

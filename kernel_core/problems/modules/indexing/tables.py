@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from kernel_core.problems.modules.indexing import views
 from kernel_core.problems.modules.indexing.draws import HIDDEN, Program, draw_sizes
-from kernel_core.problems.modules.indexing.kernels import Reading
-from kernel_core.problems.modules.indexing.views import Axis, Geometry, View
+from kernel_core.problems.modules.indexing.views import Axis, View
 from kernel_core.problems.program import Size
 
 _NAMES = (("a", "b", "c"), ("u", "v", "w"), ("first", "second", "third"))
@@ -24,8 +23,7 @@ def draw_table_program(rng: random.Random) -> Program:
     program = rng.choice(kinds)(rng)
     if rng.random() < 0.6:
         return program
-    reading = replace(program.reading, number=rng.choice(_NUMBERS))
-    return replace(program, reading=reading, number=str(round(rng.uniform(0.2, 2.5), 2)))
+    return replace(program, number=rng.choice(_NUMBERS), value=str(round(rng.uniform(0.2, 2.5), 2)))
 
 
 def looked_up_rows(rng: random.Random) -> Program:
@@ -48,9 +46,8 @@ def looked_up_rows(rng: random.Random) -> Program:
         source, at = ("x", "other") if kind == "other" else ("extra", "index")
         owned = bool(layer) and source == "x"
         found.append(_rows(b, source, at, rng, flat=dims == 1, layer=owned))
-    geometry = Geometry(tuple(found), around=("*index.shape", ""))
     if kind == "beside" or rng.random() < 0.4:
-        found.append(_beside_rows(axis, geometry, rng))
+        found.append(_beside_rows(axis, rng))
     drawn = {
         "x": f"torch.randn({total}, features)",
         "extra": f"torch.randn({total}, features)",
@@ -58,8 +55,7 @@ def looked_up_rows(rng: random.Random) -> Program:
         "table": f"torch.randn({index[-1]}, features)",
     }
     drawn["other"] = drawn["index"]
-    reading = Reading(axis, replace(geometry, views=tuple(found)), tuple(found))
-    return Program(reading, sizes, (*index, "features"), drawn=drawn, layer=layer)
+    return Program(axis, tuple(found), sizes, (*index, "features"), drawn=drawn, layer=layer)
 
 
 def _rows(name: str, source: str, index: str, rng: random.Random, *, flat: bool, layer: bool) -> View:
@@ -68,16 +64,14 @@ def _rows(name: str, source: str, index: str, rng: random.Random, *, flat: bool,
         texts += [f"torch.index_select({source}, 0, {index})", f"{source}.index_select(0, {index})"]
     if layer:
         texts = [f"self.embedding({index})"]
-    why = f"{name} is a row of {source}: {index} at this row names it"
-    return View(name, source, (f"{name} = {rng.choice(texts)}",), "at * n + j", why, "rows",
-                index=index, index_offset="row", wrong="row * n + j")  # fmt: skip
+    return View(name, source, (f"{name} = {rng.choice(texts)}",), "rows", index=index)
 
 
-def _beside_rows(axis: Axis, geometry: Geometry, rng: random.Random) -> View:
+def _beside_rows(axis: Axis, rng: random.Random) -> View:
     """An operand of the looked-up rows' shape, or broadcast to it."""
     if axis.rank > 2 and rng.random() < 0.3:
-        return _table("table", "n", "index.shape[-1]")
-    while (found := views.beside(axis, geometry, rng)) is None or found.source == "table":
+        return View("table", "table", operator="table")
+    while (found := views.beside(axis, "{n}", rng)) is None or found.source == "table":
         pass
     return found
 
@@ -98,15 +92,12 @@ def looked_up_bags(rng: random.Random) -> Program:
     found = [_bag(a, "x", "index", layer=bool(layer))]
     for kind in rng.sample(("other", "extra", "weights", "query", "y"), rng.choice((1, 1, 2))):
         if kind == "weights":
-            why = "g has one value for each member of a bag"
-            found.append(View("g", "weights", ("g = weights.unsqueeze(-1)",), "outer * n + j", why,
-                              "member_value", wrong="j"))  # fmt: skip
+            found.append(View("g", "weights", ("g = weights.unsqueeze(-1)",), "member_value"))
         elif kind == "query":
-            why = "k is one row for the whole bag"
-            found.append(View("k", "query", (f"k = query{rng.choice(('.unsqueeze(1)', '[:, None, :]'))}",),
-                              "outer * inner + q", why, "bag_row", wrong="q"))  # fmt: skip
+            line = f"k = query{rng.choice(('.unsqueeze(1)', '[:, None, :]'))}"
+            found.append(View("k", "query", (line,), "bag_row"))
         elif kind == "y":
-            found.append(View("y", "y", (), axis.offset("j", "n"), "y has the result's shape", "tensor"))
+            found.append(View("y", "y", operator="tensor"))
         elif not any(view.name == b for view in found):
             source, at = ("x", "other") if kind == "other" else ("extra", "index")
             found.append(_bag(b, source, at, layer=bool(layer) and source == "x"))
@@ -118,17 +109,12 @@ def looked_up_bags(rng: random.Random) -> Program:
         "query": f"torch.randn({names[0]}, features)",
     }
     drawn["other"] = drawn["index"]
-    measures = ("n = index.shape[1]", "inner = x.shape[1]")
-    geometry = Geometry(tuple(found), measures=measures, around=("index.shape[0]", "inner"))
-    reading = Reading(axis, geometry, tuple(found))
-    return Program(reading, sizes, (*names, "features"), drawn=drawn, layer=layer)
+    return Program(axis, tuple(found), sizes, (*names, "features"), drawn=drawn, layer=layer)
 
 
 def _bag(name: str, source: str, index: str, *, layer: bool) -> View:
     text = f"self.embedding({index})" if layer else f"{source}[{index}]"
-    why = f"{name} is a row of {source}: {index} at position j of the bag names it"
-    return View(name, source, (f"{name} = {text}",), "at * inner + q", why, "rows",
-                index=index, index_offset="outer * n + j", wrong="j * inner + q")  # fmt: skip
+    return View(name, source, (f"{name} = {text}",), "rows", index=index)
 
 
 def halves_under_tables(rng: random.Random) -> Program:
@@ -140,11 +126,16 @@ def halves_under_tables(rng: random.Random) -> Program:
     between = axis.rank == 4 and rng.random() < 0.4
     rows = shape[1] if between else shape[-2]
     names = rng.choice(_TABLES)[: rng.choice((1, 2, 2, 2))]
-    tables = [_table_between(name, rng) if between else _table(name, "half", "x.shape[-2]") for name in names]
-    found = (*geometry.views, *tables)
-    drawn = dict.fromkeys(names, f"torch.randn({rows}, {shape[-1]} // 2)")
+    tables = [_table(name, rng if between else None) for name in names]
     return Program(
-        Reading(axis, geometry, found), sizes, shape, gated=True, paired=len(names) == 2, drawn=drawn
+        axis,
+        (*geometry.views, *tables),
+        sizes,
+        shape,
+        geometry.length,
+        gated=True,
+        paired=len(names) == 2,
+        drawn=dict.fromkeys(names, f"torch.randn({rows}, {shape[-1]} // 2)"),
     )
 
 
@@ -154,28 +145,21 @@ def scores_under_a_table(rng: random.Random) -> Program:
     sizes = draw_sizes(axis, 1, rng)
     shape = tuple(size.name for size in sizes)
     name = rng.choice(("table", "slopes", "shifts", "prior"))
-    found = [views.whole("x", "x", axis), _table(name, "n", "x.shape[-2]")]
+    found = [View("x", "x"), View(name, name, operator="table")]
     if rng.random() < 0.4:
-        found.append(View("s", "s", (), "row", "s has one value a row", "row_value"))
+        found.append(View("s", "s", operator="row_value"))
     if rng.random() < 0.4:
-        hidden = replace(_table(HIDDEN, "n", "x.shape[-2]"), other="0")
+        hidden = View(HIDDEN, HIDDEN, operator="table")
         found = [found[0], *found[2:], hidden] if len(found) > 2 and rng.random() < 0.5 else [*found, hidden]
-    reading = Reading(axis, Geometry(tuple(found)), tuple(found))
     drawn = {
         name: f"torch.randn({', '.join(shape[-2:])})",
         HIDDEN: f"torch.rand({', '.join(shape[-2:])}) < 0.3",
     }
-    return Program(reading, sizes, shape, drawn=drawn)
+    return Program(axis, tuple(found), sizes, shape, drawn=drawn)
 
 
-def _table(name: str, length: str, rows: str) -> View:
-    why = f"{name} repeats over the leading dimensions: its row is row % S"
-    return View(name, name, (), f"(row % S) * {length} + j", why, "table",
-                host=(f"S = {rows}",), arguments=("S",), wrong="j")  # fmt: skip
-
-
-def _table_between(name: str, rng: random.Random) -> View:
-    why = f"{name} belongs to dimension 1 and repeats over dimension 2: its row is row // H % S"
-    line = f"{name} = {name}{rng.choice(('.unsqueeze(1)', '[:, None, :]'))}"
-    return View(name, name, (line,), "(row // H % S) * half + j", why, "table",
-                host=("S, H = x.shape[1], x.shape[2]",), arguments=("S", "H"), wrong="j")  # fmt: skip
+def _table(name: str, rng: random.Random | None) -> View:
+    """A table of the last two dimensions; with `rng` it belongs to dimension 1 and repeats over 2."""
+    if rng is None:
+        return View(name, name, operator="table")
+    return View(name, name, (f"{name} = {name}{rng.choice(('.unsqueeze(1)', '[:, None, :]'))}",), "table")

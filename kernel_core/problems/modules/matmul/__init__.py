@@ -7,7 +7,13 @@ from collections.abc import Callable
 
 from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.matmul.activations import activation, activation_formula
-from kernel_core.problems.modules.matmul.batched import batched_matmul, heads_matmul, tensor_matmul
+from kernel_core.problems.modules.matmul.batched import (
+    batched_matmul,
+    diagonal_matmul,
+    heads_matmul,
+    matrix_vector,
+    tensor_matmul,
+)
 from kernel_core.problems.modules.matmul.elementwise import (
     channel_parameter,
     elementwise_chain,
@@ -15,17 +21,20 @@ from kernel_core.problems.modules.matmul.elementwise import (
     scalar_product,
     tensor_pair,
 )
-from kernel_core.problems.modules.matmul.linear_flat import linear_elementwise
 from kernel_core.problems.modules.matmul.linear_norms import linear_batchnorm, linear_groupnorm
 from kernel_core.problems.modules.matmul.linear_pools import linear_pair, linear_pool
-from kernel_core.problems.modules.matmul.linear_rows import linear_layernorm, linear_reduction, linear_softmax
+from kernel_core.problems.modules.matmul.linear_rows import (
+    linear_elementwise,
+    linear_layernorm,
+    linear_reduction,
+    linear_softmax,
+)
 from kernel_core.problems.modules.matmul.products import (
     matmul,
     matmul_large_k,
     matmul_transposed,
     matmul_triangular,
 )
-from kernel_core.problems.modules.matmul.vectors import diagonal_matmul, matrix_vector
 
 FAMILIES: dict[str, Callable[[random.Random], Draft]] = {
     "activation": activation,

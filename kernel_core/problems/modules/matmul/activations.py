@@ -3,114 +3,176 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kernel_core.problems.graded import Grade, GradedKernel
-from kernel_core.problems.modules.draft import Draft, Module, draft_sizes, kernel_source, reference_source
-from kernel_core.problems.modules.matmul.activation_forms import FORMULAS, Form, configured, plain_form
-from kernel_core.problems.modules.matmul.flat import flat_kernel, flat_launch
-from kernel_core.problems.modules.matmul.shapes import Shape, draw_shape
-from kernel_core.problems.modules.matmul.steps import broken
-from kernel_core.problems.modules.matmul.wording import draw_names, renamed
+from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.matmul.shapes import draw_shape
+from kernel_core.problems.modules.matmul.steps import Step, is_visible
+from kernel_core.problems.modules.pointwise import ACTIVATIONS, Pointwise, pointwise
 from kernel_core.problems.modules.style import draw_style
 
-_LAUNCHES: tuple[tuple[Grade, int, int], ...] = (("naive", 256, 4), ("fused", 1024, 4), ("tuned", 4096, 8))
 _DOCS = (
     "Applies {name} to every element.",
     "Elementwise {name} of a tensor of any shape.",
     "One elementwise operator: {name}.",
     "Computes the {name} of its input.",
 )
+_TITLES = {
+    "relu": "ReLU", "sigmoid": "sigmoid", "tanh": "tanh", "silu": "SiLU", "swish": "Swish", "gelu": "GELU",
+    "gelu_tanh": "GELU (tanh form)", "softplus": "softplus", "softsign": "softsign", "elu": "ELU",
+    "selu": "SELU", "hardsigmoid": "hard sigmoid", "hardswish": "hard swish", "leaky_relu": "leaky ReLU",
+    "mish": "Mish", "relu6": "ReLU6", "hardtanh": "hard tanh", "logsigmoid": "log-sigmoid",
+    "quick_gelu": "GELU (sigmoid form)", "squared_relu": "squared ReLU", "tanhshrink": "tanh shrink",
+    "gaussian": "Gaussian", "snake": "snake", "celu": "CELU", "hardshrink": "hard shrink",
+    "softshrink": "soft shrink", "abs": "absolute value", "square": "square", "exp": "exponential",
+    "sin": "sine", "cos": "cosine", "neg": "negation", "bent_identity": "bent identity",
+    "signed_log": "signed logarithm",
+}  # fmt: skip
+_FORMULAS = (
+    ("relu", "torch.clamp(x, min=0.0)"),
+    ("relu", "torch.maximum(x, torch.zeros_like(x))"),
+    ("relu", "torch.where(x > 0, x, torch.zeros_like(x))"),
+    ("sigmoid", "1.0 / (1.0 + torch.exp(-x))"),
+    ("swish", "x / (1.0 + torch.exp(-x))"),
+    ("swish", "torch.sigmoid(x) * x"),
+    ("swish", "gate = torch.sigmoid(x); x * gate"),
+    ("gelu", "0.5 * x * (1.0 + torch.erf(x / 2.0 ** 0.5))"),
+    ("gelu", "cdf = 0.5 * (1.0 + torch.erf(x * 0.7071067811865476)); x * cdf"),
+    ("gelu_tanh", "0.5 * x * (1.0 + torch.tanh(0.7978845608 * (x + 0.044715 * x ** 3)))"),
+    ("gelu_tanh", "inner = 0.7978845608 * (x + 0.044715 * x * x * x); 0.5 * x * (1.0 + torch.tanh(inner))"),
+    ("softplus", "torch.clamp(x, min=0.0) + torch.log1p(torch.exp(-torch.abs(x)))"),
+    ("softsign", "x / (1 + torch.abs(x))"),
+    ("softsign", "x / (x.abs() + 1.0)"),
+    ("hardsigmoid", "torch.clamp(x / 6.0 + 0.5, 0.0, 1.0)"),
+    ("hardsigmoid", "F.relu6(x + 3.0) / 6.0"),
+    ("hardswish", "x * F.relu6(x + 3.0) / 6.0"),
+    ("hardtanh", "torch.clamp(x, min=-1.0, max=1.0)"),
+    ("elu", "torch.where(x > 0, x, torch.exp(x) - 1.0)"),
+    ("mish", "x * torch.tanh(F.softplus(x))"),
+    ("logsigmoid", "-F.softplus(-x)"),
+    ("selu", "y = torch.where(x > 0, x, 1.6732632423543772 * (torch.exp(x) - 1.0)); 1.0507009873554805 * y"),
+    ("leaky_relu", "torch.where(x > 0, x, 0.1 * x)"),
+    ("leaky_relu", "torch.maximum(x, 0.2 * x)"),
+    ("quick_gelu", "x * torch.sigmoid(1.702 * x)"),
+    ("squared_relu", "torch.relu(x) ** 2"),
+    ("tanhshrink", "x - torch.tanh(x)"),
+    ("gaussian", "torch.exp(-x * x)"),
+    ("snake", "x + torch.sin(x) ** 2"),
+    ("bent_identity", "(torch.sqrt(x * x + 1.0) - 1.0) / 2.0 + x"),
+    ("signed_log", "torch.sign(x) * torch.log1p(torch.abs(x))"),
+)
+"""The operator, and lines of which the last is an expression."""
 
 
 @dataclass(frozen=True)
-class _Drawn:
-    form: Form
-    shape: Shape
-    kernel: str
-    names: dict[str, str]
+class _Configured:
+    """An activation with numbers of the constructor; `torch` is over `self.NAME`."""
+
+    operator: str
+    numbers: tuple[tuple[str, tuple[str, ...]], ...]
+    torch: str
+    layer: str
+
+
+_CONFIGURED = (
+    _Configured(
+        "leaky_relu", (("negative_slope", ("0.01", "0.1", "0.2", "0.05")),),
+        "F.leaky_relu(x, negative_slope=self.negative_slope)", "nn.LeakyReLU(negative_slope)",
+    ),
+    _Configured(
+        "elu", (("alpha", ("1.0", "0.5", "1.5", "2.0")),), "F.elu(x, alpha=self.alpha)", "nn.ELU(alpha=alpha)"
+    ),
+    _Configured(
+        "celu", (("alpha", ("1.5", "0.5", "2.0")),), "F.celu(x, alpha=self.alpha)", "nn.CELU(alpha)"
+    ),
+    _Configured(
+        "hardtanh", (("min_val", ("-1.0", "-2.0", "-0.5")), ("max_val", ("1.0", "2.0", "0.5"))),
+        "F.hardtanh(x, min_val=self.min_val, max_val=self.max_val)",
+        "nn.Hardtanh(min_val=min_val, max_val=max_val)",
+    ),
+    _Configured(
+        "softplus", (("beta", ("2.0", "0.5", "1.5")),),
+        "F.softplus(x, beta=self.beta)", "nn.Softplus(beta=beta)",
+    ),
+    _Configured(
+        "softshrink", (("lambd", ("0.5", "0.3", "0.1")),),
+        "F.softshrink(x, self.lambd)", "nn.Softshrink(lambd)",
+    ),
+    _Configured(
+        "hardshrink", (("lambd", ("0.5", "0.3", "0.2")),),
+        "F.hardshrink(x, self.lambd)", "nn.Hardshrink(lambd)",
+    ),
+)  # fmt: skip
 
 
 def activation(rng: random.Random) -> Draft:
     """One activation as torch's layer or function, over a tensor of one to four dimensions."""
-    form = configured(rng) if rng.random() < 0.3 else plain_form(rng)
-    return _draft("activation", form, rng)
+    return _draft("activation", _configured(rng) if rng.random() < 0.3 else _plain(rng), rng)
 
 
 def activation_formula(rng: random.Random) -> Draft:
     """One activation that `forward` writes out with simpler operators."""
-    return _draft("activation_formula", rng.choice(FORMULAS), rng)
+    operator, text = rng.choice(_FORMULAS)
+    *lines, last = text.split("; ")
+    return _draft("activation_formula", Step(operator, (*lines, f"x = {last}")), rng)
 
 
-def _draft(family: str, form: Form, rng: random.Random) -> Draft:
+def _draft(family: str, step: Step, rng: random.Random) -> Draft:
     shape, style = draw_shape(rng), draw_style(rng)
-    step = form.step
-    uniform = rng.random() < 0.5 and broken([step], rng, uniform=True) is not None
+    is_uniform = rng.random() < 0.5 and is_visible([step], uniform=True)
+    *lines, last = step.torch
     module = Module(
-        doc=rng.choice(_DOCS).format(name=form.title),
+        doc=rng.choice(_DOCS).format(name=_TITLES[step.operator]),
         init_args=step.init_args,
         init_lines=step.init_lines,
         forward_args=("x",),
-        forward_lines=form.forward,
+        forward_lines=(*lines, f"return {last.removeprefix('x = ')}"),
         sizes=shape.sizes,
-        inputs=(f"torch.{'rand' if uniform else 'randn'}({shape.dims})",),
+        inputs=(f"torch.{'rand' if is_uniform else 'randn'}({shape.dims})",),
         init_inputs=tuple(name for name, _ in step.constants),
         constants=step.constants,
     )
-    kernel = rng.choice((f"{step.operator}_kernel", f"{step.operator}_kernel", "elementwise_kernel"))
-    drawn = _Drawn(form, shape, kernel, draw_names(rng))
-    kernels = [_kernel(module, drawn, grade, block, warps, rng) for grade, block, warps in _LAUNCHES]
-    return Draft(
-        family=family,
-        operators=(step.operator,),
-        reference=reference_source(module, style),
-        sizes=draft_sizes(module, style),
-        kernels=(*kernels, _mistake(module, drawn)),
+    return draft(family, (step.operator,), module, style)
+
+
+def _plain(rng: random.Random) -> Step:
+    """Torch's function or layer with what it takes by default."""
+    names = ACTIVATIONS if rng.random() < 0.85 else ("abs", "square", "exp", "sin", "cos", "neg")
+    drawn = pointwise(rng.choice(names), rng)
+    value = f"x = {drawn.torch.format(v='x')}"
+    if drawn.layer and rng.random() < 0.35:
+        attribute = rng.choice((drawn.operator, "activation", "act"))
+        init_line = f"self.{attribute} = {drawn.layer}"
+        return Step(drawn.operator, (f"x = self.{attribute}(x)",), value, init_lines=(init_line,))
+    return Step(drawn.operator, (f"x = {_function(drawn, rng)}",), value)
+
+
+def _function(drawn: Pointwise, rng: random.Random) -> str:
+    text = drawn.torch.format(v="x")
+    if drawn.operator == "relu":
+        return rng.choice((text, "F.relu(x)", "x.relu()", "torch.nn.functional.relu(x)"))
+    if drawn.operator in ("tanh", "sigmoid") and rng.random() < 0.3:
+        return f"x.{drawn.operator}()"
+    return text.replace("F.", "torch.nn.functional.") if rng.random() < 0.4 else text
+
+
+def _configured(rng: random.Random) -> Step:
+    """An activation with numbers from the constructor, kept as attributes or in a layer."""
+    kind = rng.choices(_CONFIGURED, (5, 5, 2, 4, 2, 1, 1))[0]
+    values = {name: rng.choice(choices) for name, choices in kind.numbers}
+    with_defaults = rng.random() < 0.5
+    as_layer = rng.random() < 0.4
+    value = kind.torch
+    for name, text in values.items():
+        value = value.replace(f"self.{name}", text)
+    step = Step(
+        kind.operator,
+        (f"x = {kind.torch}",),
+        f"x = {value}",
+        init_args=tuple(f"{name}={text}" if with_defaults else name for name, text in values.items()),
+        init_lines=tuple(f"self.{name} = {name}" for name in values),
+        constants=() if with_defaults else tuple(values.items()),
     )
-
-
-def _source(module: Module, drawn: _Drawn, block: int, warps: int, *, wrong: bool = False) -> str:
-    step = drawn.form.wrong_step if wrong else drawn.form.step
-    host = ["x = x.contiguous()", *flat_launch(drawn.kernel, [step], block, warps=warps), "return out"]
-    functions = [renamed(flat_kernel(drawn.kernel, [step]), drawn.names)]
-    return kernel_source(module, functions, [renamed(line, drawn.names) for line in host])
-
-
-def _kernel(
-    module: Module, drawn: _Drawn, grade: Grade, block: int, warps: int, rng: random.Random
-) -> GradedKernel:
-    return GradedKernel(
-        grade=grade,
-        source=_source(module, drawn, block, warps),
-        thinking=_thinking(drawn, block, rng),
-    )
-
-
-def _mistake(module: Module, drawn: _Drawn) -> GradedKernel:
-    return GradedKernel(
-        grade="mistake",
-        fault="wrong_op",
-        source=_source(module, drawn, 1024, 4, wrong=True),
-        thinking=f"One flat kernel reads each element once and applies {drawn.form.title}.",
-    )
-
-
-def _thinking(drawn: _Drawn, block: int, rng: random.Random) -> str:
-    first = rng.choice(
-        (
-            f"Every element is read once and written once, so memory traffic decides the time of this "
-            f"{drawn.form.title}.",
-            f"{drawn.form.title} needs no neighbouring element, so the tensor is one flat array "
-            "whatever its shape.",
-            f"{drawn.form.title} is bound by memory: 4 bytes in and 4 bytes out for each element.",
-        )
-    )
-    second = f"One program takes {block} elements and a mask covers the last block."
-    third = rng.choice(
-        (
-            "Offsets are 64-bit, so large tensors are safe.",
-            "The block's start is computed in 64 bits because a flat index may pass 2^31.",
-        )
-    )
-    text = " ".join(part for part in (first, second, third, drawn.form.remark) if part)
-    return text[0].upper() + text[1:]
+    if as_layer:
+        return replace(step, torch=("x = self.act(x)",), init_lines=(f"self.act = {kind.layer}",))
+    return step

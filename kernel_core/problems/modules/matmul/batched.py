@@ -1,13 +1,11 @@
-"""Families of products over more than two dimensions: batches of matrices, tensors by a matrix."""
+"""Families of products of other ranks: batches, tensors by a matrix, matrix by vector, diagonal matrices."""
 
 from __future__ import annotations
 
 import random
 
-from kernel_core.problems.modules.draft import Draft, Module
-from kernel_core.problems.modules.matmul.gemm import Operands, Product, draw_precision
-from kernel_core.problems.modules.matmul.layouts import OPERANDS, transposed
-from kernel_core.problems.modules.matmul.products import SMALL, Problem, product_draft, upper_style
+from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.matmul.products import OPERANDS, transposed, upper_style
 from kernel_core.problems.program import Size, draw_cpu_size
 
 _BATCHES = (16, 24, 32, 48, 64)
@@ -26,6 +24,15 @@ _TENSORS: dict[int, tuple[tuple[str, tuple[tuple[str, tuple[int, ...]], ...], st
         ("nijk,kl->nijl", (("n", (4, 6, 12)), ("i", (64, 96, 128)), ("j", (128, 200, 256))), "k l"),
     ),
 }  # fmt: skip
+_ROWS = (
+    (256, 262144),
+    (1000, 50000),
+    (512, 131072),
+    (4096, 16384),
+    (8192, 8192),
+    (300, 200000),
+    (1536, 65536),
+)
 
 
 def batched_matmul(rng: random.Random) -> Draft:
@@ -41,30 +48,12 @@ def batched_matmul(rng: random.Random) -> Draft:
     drawn = rng.choice(("torch.rand", "torch.randn"))
     module = Module(
         doc=rng.choice(("A batch of matrix products.", "Multiplies the matrices of two batches pairwise.")),
-        init_args=(),
-        init_lines=(),
         forward_args=(a, b),
         forward_lines=(f"return {text}",),
         sizes=sizes,
         inputs=(f"{drawn}(batch_size, m, k)", f"{drawn}(batch_size, {'n, k' if turned else 'k, n'})"),
-        init_inputs=(),
     )
-    problem = Problem(
-        family="batched_matmul",
-        operators=("bmm_tb" if turned else "bmm",),
-        module=module,
-        style=upper_style(rng),
-        setup=(
-            *([f"{b} = {b}.transpose(1, 2)"] if turned else []),
-            f"batch, M, K = {a}.shape",
-            f"N = {b}.shape[2]",
-        ),
-        operands=Operands(a, b, ("1", "2"), ("1", "2"), "batch"),
-        ending=("return C",),
-        allocation="C = torch.empty((batch, M, N), device={a}.device, dtype={a}.dtype)",
-        why="The batch is a dimension of the grid, and its stride moves both pointers.",
-    )
-    return product_draft(problem, Product("", draw_precision(rng), SMALL, batched=True), rng)
+    return draft("batched_matmul", ("bmm_tb" if turned else "bmm",), module, upper_style(rng))
 
 
 def heads_matmul(rng: random.Random) -> Draft:
@@ -82,33 +71,12 @@ def heads_matmul(rng: random.Random) -> Draft:
     first = f"torch.randn({lead}, {length}, {width if scores else length})"
     module = Module(
         doc="Matrix products over a batch and its heads.",
-        init_args=(),
-        init_lines=(),
         forward_args=(a, b),
         forward_lines=(f"return {rng.choice(('torch.matmul({}, {})', '{} @ {}')).format(a, right)}",),
         sizes=sizes,
         inputs=(first, f"torch.randn({lead}, {length}, {width})"),
-        init_inputs=(),
     )
-    view = f"{b} = {b}.reshape(-1, *{b}.shape[2:])"
-    problem = Problem(
-        family="heads_matmul",
-        operators=("matmul_4d_tb" if scores else "matmul_4d",),
-        module=module,
-        style=upper_style(rng),
-        setup=(
-            f"lead = {a}.shape[:2]",
-            f"{a} = {a}.reshape(-1, *{a}.shape[2:])",
-            f"{view}.transpose(1, 2)" if scores else view,
-            f"batch, M, K = {a}.shape",
-            f"N = {b}.shape[2]",
-        ),
-        operands=Operands(a, b, ("1", "2"), ("1", "2"), "batch"),
-        ending=("return C.view(*lead, M, N)",),
-        allocation="C = torch.empty((batch, M, N), device={a}.device, dtype={a}.dtype)",
-        why="Batch and heads become one batch of independent products.",
-    )
-    return product_draft(problem, Product("", draw_precision(rng), SMALL, batched=True), rng)
+    return draft("heads_matmul", ("matmul_4d_tb" if scores else "matmul_4d",), module, upper_style(rng))
 
 
 def tensor_matmul(rng: random.Random) -> Draft:
@@ -127,22 +95,61 @@ def tensor_matmul(rng: random.Random) -> Draft:
     dims = ", ".join(size.name for size in sizes[:-1])
     module = Module(
         doc=rng.choice(("The last dimension of a tensor by a matrix.", f"A {rank}D tensor by a matrix.")),
-        init_args=(),
-        init_lines=(),
         forward_args=(a, b),
         forward_lines=(f"return {text}",),
         sizes=sizes,
         inputs=(f"{drawn}({dims})", f"{drawn}({inner}, {outer})"),
-        init_inputs=(),
     )
-    problem = Problem(
-        family="tensor_matmul",
-        operators=(f"matmul_{rank}d_2d",),
-        module=module,
-        style=upper_style(rng),
-        setup=(f"K, N = {b}.shape", f"rows = {a}.reshape(-1, K)", "M = rows.shape[0]"),
-        operands=Operands("rows", b),
-        ending=(f"return C.view(*{a}.shape[:-1], N)",),
-        why=f"The leading dimensions of {a} are only rows, so this is a single product with many of them.",
+    return draft("tensor_matmul", (f"matmul_{rank}d_2d",), module, upper_style(rng))
+
+
+def matrix_vector(rng: random.Random) -> Draft:
+    """A matrix, or a batch of them, by a vector, which may be a column."""
+    a, v = rng.choice((("A", "B"), ("A", "x"), ("A", "v"), ("matrix", "vector")))
+    column = rng.random() < 0.5
+    batched = rng.random() < 0.15
+    sizes = _row_sizes(rng, batched)
+    forms = [f"torch.matmul({a}, {v})", f"{a} @ {v}"]
+    forms += [f"torch.mv({a}, {v})"] if not column and not batched else []
+    drawn = rng.choice(("torch.rand", "torch.randn"))
+    dims = ", ".join(size.name for size in sizes)
+    module = Module(
+        doc=rng.choice(("A matrix by a vector.", "Matrix-vector product.")),
+        forward_args=(a, v),
+        forward_lines=(f"return {rng.choice(forms)}",),
+        sizes=sizes,
+        inputs=(f"{drawn}({dims})", f"{drawn}(k, 1)" if column else f"{drawn}(k)"),
     )
-    return product_draft(problem, Product("", draw_precision(rng), SMALL), rng)
+    return draft("matrix_vector", ("matvec",), module, upper_style(rng))
+
+
+def _row_sizes(rng: random.Random, batched: bool) -> tuple[Size, ...]:
+    if batched:
+        return Size("batch_size", 16, 2), Size("m", 1024, 3), Size("k", rng.choice((4096, 5000)), 2101)
+    m, k = rng.choice(_ROWS)
+    return Size("m", m, draw_cpu_size(rng, 3, 7)), Size("k", k, draw_cpu_size(rng, 2100, 2400))
+
+
+def diagonal_matmul(rng: random.Random) -> Draft:
+    """A diagonal matrix, given as a vector, by a matrix from the left or from the right."""
+    d, b = rng.choice((("A", "B"), ("A", "B"), ("d", "x"), ("diagonal", "matrix")))
+    left = rng.random() < 0.7
+    dense = rng.random() < 0.5
+    if left:
+        forms = (f"torch.diag({d}) @ {b}", f"torch.matmul(torch.diag({d}), {b})")
+        short = (f"{d}.unsqueeze(1) * {b}", f"{d}[:, None] * {b}", f"{b} * {d}.view(-1, 1)")
+    else:
+        forms = (f"{b} @ torch.diag({d})", f"torch.matmul({b}, torch.diag({d}))")
+        short = (f"{b} * {d}", f"{b} * {d}.unsqueeze(0)", f"{b} * {d}[None, :]")
+    choices = (2048, 2560, 3000, 3584, 5000) if dense else (3000, 5120, 6144, 8192, 10000)
+    sizes = tuple(Size(name, rng.choice(choices), draw_cpu_size(rng, 33, 60)) for name in ("n", "m"))
+    drawn = rng.choice(("torch.rand", "torch.randn"))
+    module = Module(
+        doc=rng.choice(("A diagonal matrix by a matrix.", "Scales a matrix by a diagonal.")),
+        forward_args=(d, b),
+        forward_lines=(f"return {rng.choice(forms if dense else short)}",),
+        sizes=sizes,
+        inputs=(f"{drawn}(n)", f"{drawn}(n, m)" if left else f"{drawn}(m, n)"),
+    )
+    operators = ("diag", "matmul") if dense else ("diag_mul",)
+    return draft("diagonal_matmul", operators, module, upper_style(rng))

@@ -1,4 +1,4 @@
-"""A linear layer and what a problem with one has in common: names, sizes, module, kernels by grade."""
+"""A linear layer and what a problem with one has in common: names, sizes, module."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernel_core.problems.graded import Grade, GradedKernel
-from kernel_core.problems.modules.draft import Draft, Module, draft_sizes, kernel_source, reference_source
+from kernel_core.problems.modules.draft import Draft, Module, draft
 from kernel_core.problems.modules.matmul import chains
-from kernel_core.problems.modules.matmul.steps import Step, operators
-from kernel_core.problems.modules.matmul.wording import listed
+from kernel_core.problems.modules.matmul.steps import Step, listed, operators
 from kernel_core.problems.modules.style import draw_style, with_named_steps
 from kernel_core.problems.program import Size, draw_cpu_size
 
@@ -27,8 +25,7 @@ _IN = (1024, 1536, 2048, 3000, 3072, 4096, 5120)
 _OUT = (1024, 2048, 3072, 4096, 5000, 6144, 8192, 10000, 12288)
 _FEWEST, _MOST = 4e9, 2e11
 _WITH_BIAS = 0.65
-"""Share of layers with a bias: a kernel must not load one that is None."""
-KERNEL_NAMES = ("fused_kernel", "epilogue_kernel", "tail_kernel")
+"""Share of layers with a bias."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +38,6 @@ class Linear:
     init_lines: tuple[str, ...]
     torch: str
     """The line of `forward`."""
-    weight: str
-    bias: str
-    """The host's expressions; the bias is empty where there is none."""
     sizes: tuple[Size, ...]
 
 
@@ -69,11 +63,10 @@ def draw_linear(rng: random.Random, out: Size | None = None) -> Linear:
             ("x = torch.matmul(x, self.weight.T)", "x = x @ self.weight.t()", "x = F.linear(x, self.weight)")
         )
         drawn = f"self.weight = nn.Parameter(torch.randn({outputs}, {inputs}) * {inputs} ** -0.5)"
-        return Linear(inputs, outputs, (drawn,), line, "self.weight", "", sizes)
-    with_bias = rng.random() < _WITH_BIAS
-    layer = f"self.{name} = nn.Linear({inputs}, {outputs}{'' if with_bias else ', bias=False'})"
-    bias = f"self.{name}.bias" if with_bias else ""
-    return Linear(inputs, outputs, (layer,), f"x = self.{name}(x)", f"self.{name}.weight", bias, sizes)
+        return Linear(inputs, outputs, (drawn,), line, sizes)
+    bias = "" if rng.random() < _WITH_BIAS else ", bias=False"
+    layer = f"self.{name} = nn.Linear({inputs}, {outputs}{bias})"
+    return Linear(inputs, outputs, (layer,), f"x = self.{name}(x)", sizes)
 
 
 def _cpu_columns(rng: random.Random) -> int:
@@ -151,47 +144,7 @@ def linear_module(linear: Linear, tail: Tail, rng: random.Random) -> Module:
     )
 
 
-@dataclass(frozen=True)
-class Version:
-    """One kernel of a problem before it is text."""
-
-    grade: Grade
-    functions: tuple[str, ...]
-    host: tuple[str, ...]
-    thinking: str
-    fault: str = ""
-
-
-def linear_draft(
-    family: str, linear: Linear, tail: Tail, module: Module, versions: Sequence[Version], rng: random.Random
-) -> Draft:
-    """The problem with its kernels."""
-    style = draw_style(rng)
-    return Draft(
-        family=family,
-        operators=("linear", *tail.operators),
-        reference=reference_source(module, style),
-        sizes=draft_sizes(module, style),
-        kernels=tuple(
-            GradedKernel(
-                grade=one.grade,
-                fault=one.fault,
-                source=kernel_source(module, one.functions, one.host),
-                thinking=one.thinking,
-            )
-            for one in versions
-        ),
-    )
-
-
-def why_fused(tail: Tail, rng: random.Random) -> str:
-    """Why the product stays torch's and the rest is one kernel."""
-    words = listed(tail.words)
-    return rng.choice(
-        (
-            f"cuBLAS does the product well, so it stays. {words[0].upper() + words[1:]} would pass over "
-            "the output again in torch; one kernel does it once.",
-            f"Arithmetic bounds the product, which is left to torch. Memory bounds the rest ({words}), "
-            "so one kernel reads the product once and writes only the result.",
-        )
-    )
+def linear_draft(family: str, linear: Linear, tail: Tail, rng: random.Random) -> Draft:
+    """The problem of a linear layer and its tail."""
+    module = linear_module(linear, tail, rng)
+    return draft(family, ("linear", *tail.operators), module, draw_style(rng))

@@ -1,40 +1,29 @@
-"""Families of a linear layer with a reduction, softmax or norm over its features."""
+"""Families of a linear layer with a chain, or with a reduction, softmax or norm over its features."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.matmul import chains, operations
-from kernel_core.problems.modules.matmul.linear import (
-    KERNEL_NAMES,
-    Linear,
-    Tail,
-    Version,
-    draw_linear,
-    linear_draft,
-    linear_module,
-    why_fused,
-)
-from kernel_core.problems.modules.matmul.linear_product import own_products, with_grades
-from kernel_core.problems.modules.matmul.probe import Array, reduced, rows, varies
-from kernel_core.problems.modules.matmul.rows import ROW_OPERATORS, row_kernel, row_launch
-from kernel_core.problems.modules.matmul.steps import Step, pointers, values_from
+from kernel_core.problems.modules.matmul.linear import Linear, Tail, draw_linear, linear_draft
+from kernel_core.problems.modules.matmul.steps import Step, values_from
+from kernel_core.problems.modules.probe import Array, reduced, rows, varies
 from kernel_core.problems.modules.style import unused
 
 _VISIBLE_MEAN = 0.1
-_SPLIT_WORK = "One program walks along one row in blocks"
 
 
-@dataclass(frozen=True)
-class _Norm:
-    """Weight and bias of a layer norm as a step, and the host's expressions."""
-
-    step: Step | None = None
-    tensors: tuple[str, ...] = ()
-    eps: str = ""
+def linear_elementwise(rng: random.Random) -> Draft:
+    """A linear layer, then one to five elementwise operators with constants and parameters."""
+    linear = draw_linear(rng)
+    taken = {linear.inputs, linear.outputs}
+    length = rng.choices((1, 2, 3, 4, 5), (1, 3, 4, 3, 2))[0]
+    steps = chains.draw_chain(rng, length, linear.outputs, taken)
+    if rng.random() < 0.1:
+        steps.append(operations.second_input(rng, taken))
+    return linear_draft("linear_elementwise", linear, Tail(tuple(steps)), rng)
 
 
 def linear_reduction(rng: random.Random) -> Draft:
@@ -54,7 +43,7 @@ def linear_reduction(rng: random.Random) -> Draft:
     line = reduction_line(rng, kind, keep)
     kept = unused(("original_x", "residual", "identity", "input_x"), rng, taken) if keep else ""
     tail = Tail(tuple(before), kind, (line,), tuple(after), kept=kept if rng.random() < 0.15 else "")
-    return _rows_draft("linear_reduction", linear, tail, "(M, 1)" if keep else "(M,)", _Norm(), rng)
+    return linear_draft("linear_reduction", linear, tail, rng)
 
 
 def linear_softmax(rng: random.Random) -> Draft:
@@ -73,7 +62,7 @@ def linear_softmax(rng: random.Random) -> Draft:
         layer = {"softmax": "nn.Softmax(dim=1)", "log_softmax": "nn.LogSoftmax(dim=1)"}[kind]
         init = (f"self.{kind} = {layer}",)
     tail = Tail(tuple(before), kind, (f"x = {form.format(kind)}",), tuple(after), init_lines=init)
-    return _rows_draft("linear_softmax", linear, tail, "", _Norm(), rng)
+    return linear_draft("linear_softmax", linear, tail, rng)
 
 
 def _less_mean(rng: random.Random, linear: Linear, taken: set[str]) -> Draft:
@@ -88,7 +77,7 @@ def _less_mean(rng: random.Random, linear: Linear, taken: set[str]) -> Draft:
         ("x.mean(dim=1, keepdim=True)", "torch.mean(x, dim=1, keepdim=True)", "x.mean(-1, keepdim=True)")
     )
     tail = Tail(tuple(before), "sub_mean", (f"x = x - {mean}",), tuple(after))
-    return _rows_draft("linear_softmax", linear, tail, "", _Norm(), rng)
+    return linear_draft("linear_softmax", linear, tail, rng)
 
 
 def linear_layernorm(rng: random.Random) -> Draft:
@@ -103,8 +92,6 @@ def linear_layernorm(rng: random.Random) -> Draft:
             ("instance_norm", f"self.instance_norm = nn.InstanceNorm2d({linear.outputs})",
              "x = self.instance_norm(x.unsqueeze(1).unsqueeze(1)).squeeze(1).squeeze(1)"),
         ))  # fmt: skip
-        attribute = init.split(" ")[0]
-        norm = _Norm(eps=f"{attribute}.eps")
         if rng.random() < 0.6:
             after.append(operations.second_input(rng, taken))
             after.append(operations.second_input(rng, taken)) if rng.random() < 0.3 else None
@@ -115,17 +102,14 @@ def linear_layernorm(rng: random.Random) -> Draft:
             f"{attribute} = nn.LayerNorm({linear.outputs})",
             f"x = {attribute}(x)",
         )
-        step = Step(
-            "layer_norm", (), ("x = x * norm_weight + norm_bias",), vectors=("norm_weight", "norm_bias")
-        )
-        norm = _Norm(step, (f"{attribute}.weight", f"{attribute}.bias"), f"{attribute}.eps")
     tail = Tail(tuple(before), kind, (line,), tuple(after), init_lines=(init,))
-    return _rows_draft("linear_layernorm", linear, tail, "", norm, rng)
+    return linear_draft("linear_layernorm", linear, tail, rng)
 
 
 def some_steps(
     rng: random.Random, lengths: Sequence[int], columns: str, taken: set[str], *, vectors: bool
 ) -> list[Step]:
+    """A chain of one of the lengths, which may be none."""
     length = rng.choice(lengths)
     return chains.draw_chain(rng, length, columns, taken, vectors=vectors) if length else []
 
@@ -169,53 +153,3 @@ def reduction_line(rng: random.Random, kind: str, keep: bool) -> str:
         ending = rng.choice((".values", "[0]"))
         return f"x = torch.{kind}(x, {arguments}){ending}"
     return f"x = torch.{kind}(x, {arguments})"
-
-
-def _rows_draft(
-    family: str, linear: Linear, tail: Tail, shape: str, norm: _Norm, rng: random.Random
-) -> Draft:
-    module = linear_module(linear, tail, rng)
-    name = rng.choice(KERNEL_NAMES)
-    operator = ROW_OPERATORS["layer_norm" if tail.operator == "instance_norm" else tail.operator]
-    further = [f"{other} = {other}.contiguous()" for other in chains.further_inputs(tail.steps)]
-    first = [f"{tail.kept} = x.contiguous()"] if tail.kept else []
-
-    def version(grade_block: int, *, wrong: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        kernel = row_kernel(
-            name, operator, tail.before, tail.after,
-            affine=norm.step, eps=bool(norm.eps), kept=tail.kept, wrong=wrong,
-        )  # fmt: skip
-        launch = row_launch(
-            name, tail.steps, shape, grade_block,
-            norm=norm.tensors, eps=norm.eps, points=len(pointers(tail.before)), kept=tail.kept,
-        )  # fmt: skip
-        return (kernel,), (*first, linear.torch, *further, *launch, "return out")
-
-    why = f"{why_fused(tail, rng)} {_sentence(tail.operator)}"
-    kernel = row_kernel(name, operator, (), tail.after, affine=norm.step, eps=bool(norm.eps), kept=tail.kept)
-    launch = row_launch(name, tail.after, shape, 1024, norm=norm.tensors, eps=norm.eps, kept=tail.kept)
-    plain, tuned = own_products(linear, tail.before, rng)
-    versions = [
-        Version("naive", *version(1024), why),
-        *(
-            Version(
-                grade,
-                (own.function, kernel),
-                (*first, *further, *own.host, *launch[1:], "return out"),
-                f"{own.thinking} A second kernel takes a row a program, in blocks.",
-            )
-            for grade, own in with_grades(plain, tuned)
-        ),
-        Version("mistake", *version(1024, wrong=True), why, operator.fault),
-    ]
-    return linear_draft(family, linear, tail, module, versions, rng)
-
-
-def _sentence(operator: str) -> str:
-    if operator in ("softmax", "log_softmax", "logsumexp"):
-        return f"{_SPLIT_WORK}, with a running maximum that keeps exp finite."
-    if operator in ("layer_norm", "instance_norm"):
-        return f"{_SPLIT_WORK}: mean, variance, result; later passes hit the cache."
-    if operator == "sub_mean":
-        return f"{_SPLIT_WORK}: first for the mean, then for the differences."
-    return f"{_SPLIT_WORK} and reduces its lanes once, at the end."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 
 from kernel_core.problems.modules.configured import CONFIGURABLE, NAMES, draw_configured
@@ -11,36 +10,7 @@ from kernel_core.problems.modules.matmul.steps import Step
 from kernel_core.problems.modules.pointwise import Pointwise, pointwise
 from kernel_core.problems.modules.style import unused
 
-WRONG: dict[str, str] = {
-    "relu": "tl.abs({v})",
-    "sigmoid": "1.0 / (1.0 + tl.exp({v}))",
-    "tanh": "tl.sigmoid(2.0 * {v}) - 1.0",
-    "silu": "tl.sigmoid({v})",
-    "swish": "tl.sigmoid({v})",
-    "gelu": "0.5 * {v} * tl.erf({v} * 0.70710678)",
-    "gelu_tanh": "{v} * tl.sigmoid(0.7978845608 * {v})",
-    "softplus": "tl.log(tl.exp({v}) + 2.0)",
-    "softsign": "{v} / (1.0 + {v} * {v})",
-    "elu": "tl.where({v} > 0, {v}, tl.exp({v}))",
-    "selu": "tl.where({v} > 0, {v}, 1.67326324 * (tl.exp({v}) - 1.0))",
-    "hardsigmoid": "tl.minimum(tl.maximum({v} / 3.0 + 0.5, 0.0), 1.0)",
-    "hardswish": "tl.minimum(tl.maximum({v} / 6.0 + 0.5, 0.0), 1.0)",
-    "leaky_relu": "tl.where({v} > 0, {v} * 0.1, {v})",
-    "mish": "{v} * tl.log(1.0 + tl.exp({v}))",
-    "relu6": "tl.minimum(tl.maximum({v}, -6.0), 6.0)",
-    "hardtanh": "tl.minimum(tl.maximum({v}, 0.0), 1.0)",
-    "logsigmoid": "tl.maximum(-{v}, 0.0) + tl.log(1.0 + tl.exp(-tl.abs({v})))",
-    "abs": "tl.maximum({v}, 0.0)",
-    "square": "2.0 * {v}",
-    "exp": "tl.exp(-{v})",
-    "sin": "tl.cos({v})",
-    "cos": "tl.sin({v})",
-    "neg": "tl.abs({v})",
-}
-"""What is written by mistake for an operator, over `{v}`."""
-
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
-_OPPOSITE = {"add": "-", "sub": "+", "mul": "+", "div": "*"}
 _NUMBER_NAMES = {
     "add": ("add_value", "shift", "offset"),
     "sub": ("subtract_value", "margin", "shift"),
@@ -61,21 +31,18 @@ _VECTOR_NAMES = {
 _WORDS = {"add": "addition", "sub": "subtraction", "mul": "scaling", "div": "division"}
 
 
-def activation(rng: random.Random, taken: set[str], names: Sequence[str] = NAMES) -> Step:
+def activation(rng: random.Random, taken: set[str]) -> Step:
     """An activation as a function of torch or as a layer of the module."""
-    name = rng.choice(names)
+    name = rng.choice(NAMES)
     if name in CONFIGURABLE:
         return _configured(name, rng, taken)
     one = pointwise(name, rng)
     as_layer = bool(one.layer) and rng.random() < 0.35
-    wrong = (f"x = {WRONG[one.operator].format(v='x')}",) if one.operator in WRONG else ()
-    tile = (f"x = {one.triton.format(v='x')}",)
     if not as_layer:
-        return Step(one.operator, (f"x = {_function(one, rng)}",), tile, wrong)
+        return Step(one.operator, (f"x = {_function(one, rng)}",))
     name = unused((one.operator, "activation", "act"), rng, taken)
-    return Step(
-        one.operator, (f"x = self.{name}(x)",), tile, wrong, init_lines=(f"self.{name} = {one.layer}",)
-    )
+    value = f"x = {one.torch.format(v='x')}"
+    return Step(one.operator, (f"x = self.{name}(x)",), value, init_lines=(f"self.{name} = {one.layer}",))
 
 
 def _function(one: Pointwise, rng: random.Random) -> str:
@@ -85,27 +52,15 @@ def _function(one: Pointwise, rng: random.Random) -> str:
     return text.replace("F.", "torch.nn.functional.") if rng.random() < 0.4 else text
 
 
-_WRONG_CONFIGURED = {
-    "leaky_relu": "tl.where(x > 0, x * {0}, x)",
-    "elu": "tl.where(x > 0, x, {0} * tl.exp(x))",
-    "softplus": "tl.log(tl.exp(x) + 2.0)",
-    "hardtanh": "tl.minimum(tl.maximum(x, 0.0), {1})",
-}
-
-
 def _configured(name: str, rng: random.Random, taken: set[str]) -> Step:
-    one = draw_configured(name, rng, taken, (name, "activation", "act"))
-    numbers = [float(value) for value in one.values]
-    pairs = zip(one.arguments, numbers, strict=False)
+    drawn = draw_configured(name, rng, taken, (name, "activation", "act"))
     return Step(
         name,
-        (f"x = {one.torch}",),
-        (f"x = {CONFIGURABLE[name].triton.format(*one.names, v='x')}",),
-        (f"x = {_WRONG_CONFIGURED[name].format(*one.names)}",),
-        init_args=one.init_args,
-        init_lines=one.init_lines,
-        constants=one.constants,
-        scalars=tuple((argument, text, value) for (argument, text), value in pairs),
+        (f"x = {drawn.torch}",),
+        f"x = {drawn.call}",
+        init_args=drawn.init_args,
+        init_lines=drawn.init_lines,
+        constants=drawn.constants,
     )
 
 
@@ -114,19 +69,14 @@ def number(rng: random.Random, taken: set[str]) -> Step:
     kind = rng.choice(("mul", "mul", "div", "add", "sub"))
     sign, value = _SIGNS[kind], rng.choice(_NUMBERS[kind])
     if rng.random() < 0.3:
-        line = f"x = x {sign} {value}"
-        wrong = f"x = x {_OPPOSITE[kind]} {value}"
-        return Step(kind, (line,), (line,), (wrong,), word=_WORDS[kind])
+        return Step(kind, (f"x = x {sign} {value}",), word=_WORDS[kind])
     name = unused(_NUMBER_NAMES[kind], rng, taken)
     return Step(
         kind,
         (f"x = x {sign} self.{name}",),
-        (f"x = x {sign} {name}",),
-        (f"x = x {_OPPOSITE[kind]} {name}",),
         init_args=(name,),
         init_lines=(f"self.{name} = {name}",),
         constants=((name, value),),
-        scalars=((name, f"self.{name}", float(value)),),
         word=_WORDS[kind],
     )
 
@@ -138,12 +88,7 @@ def clamp(rng: random.Random, taken: set[str]) -> Step:
     )
     if rng.random() < 0.4:
         written = rng.choice((f"min={low}, max={high}", f"{low}, {high}"))
-        return Step(
-            "clamp",
-            (f"x = torch.clamp(x, {written})",),
-            (f"x = tl.minimum(tl.maximum(x, {low}), {high})",),
-            (f"x = tl.minimum(x, {high})",),
-        )
+        return Step("clamp", (f"x = torch.clamp(x, {written})",))
     return _given_clamp(rng, taken, low, high)
 
 
@@ -153,32 +98,19 @@ def _given_clamp(rng: random.Random, taken: set[str], low: str, high: str) -> St
     most = unused(("clamp_max", "max_value", "upper"), rng, taken)
     side = rng.choice(("both", "both", "least", "most"))
     given = {"both": f"self.{least}, self.{most}", "least": f"min=self.{least}", "most": f"max=self.{most}"}
-    tile = {
-        "both": f"x = tl.minimum(tl.maximum(x, {least}), {most})",
-        "least": f"x = tl.maximum(x, {least})",
-        "most": f"x = tl.minimum(x, {most})",
-    }[side]
-    wrong = {
-        "both": f"x = tl.minimum(x, {most})",
-        "least": f"x = tl.minimum(x, {least})",
-        "most": f"x = tl.maximum(x, {most})",
-    }[side]
     pairs = [(least, low)] * (side != "most") + [(most, high)] * (side != "least")
     return Step(
         "clamp",
         (f"x = torch.clamp(x, {given[side]})",),
-        (tile,),
-        (wrong,),
         init_args=tuple(name for name, _ in pairs),
         init_lines=tuple(f"self.{name} = {name}" for name, _ in pairs),
         constants=tuple(pairs),
-        scalars=tuple((name, f"self.{name}", float(value)) for name, value in pairs),
     )
 
 
-def vector(rng: random.Random, taken: set[str], length: str, kind: str = "") -> Step:
+def vector(rng: random.Random, taken: set[str], length: str) -> Step:
     """Arithmetic with a parameter of one value a column; `length` is the constructor's name of its size."""
-    kind = kind or rng.choice(("add", "add", "sub", "mul"))
+    kind = rng.choice(("add", "add", "sub", "mul"))
     name = unused(_VECTOR_NAMES[kind], rng, taken)
     shape, sign = f"{name}_shape", _SIGNS[kind]
     leading = "" if length.startswith("1, ") else "1, "
@@ -194,8 +126,6 @@ def vector(rng: random.Random, taken: set[str], length: str, kind: str = "") -> 
     return Step(
         kind,
         (f"x = x {sign} self.{name}",),
-        (f"x = x {sign} {name}",),
-        (f"x = x {_OPPOSITE[kind]} {name}",),
         init_args=(shape,) if extent else (),
         init_lines=(f"self.{name} = nn.Parameter(torch.randn({form}))",),
         constants=((shape, extent),) if extent else (),
@@ -236,15 +166,10 @@ def _given_point(step: Step, name: str, rng: random.Random) -> Step:
 
 def _with_point(kind: str, name: str) -> Step:
     if kind in ("min", "max"):
-        tile = f"x = tl.{kind}imum(x, {name})"
-        wrong = f"x = tl.{'max' if kind == 'min' else 'min'}imum(x, {name})"
-        torch_line = f"x = torch.{kind}(x, self.{name})"
-        return Step(kind, (torch_line,), (tile,), (wrong,), points=(name,), word=f"{kind}imum")
+        return Step(kind, (f"x = torch.{kind}(x, self.{name})",), points=(name,), word=f"{kind}imum")
     return Step(
         kind,
         (f"x = x {_SIGNS[kind]} self.{name}",),
-        (f"x = x {_SIGNS[kind]} {name}",),
-        (f"x = x {_OPPOSITE[kind]} {name}",),
         points=(name,),
         word=_WORDS[kind],
     )
@@ -254,7 +179,7 @@ def of_one(rng: random.Random) -> Step:
     """A reduction of rows that one before has left with one value: it changes nothing."""
     kind = rng.choice(("sum", "mean", "max", "min", "logsumexp"))
     ending = rng.choice((".values", "[0]")) if kind in ("max", "min") else ""
-    return Step(kind, (f"x = torch.{kind}(x, dim=1, keepdim=True){ending}",), (), word=f"{kind} of one value")
+    return Step(kind, (f"x = torch.{kind}(x, dim=1, keepdim=True){ending}",), word=f"{kind} of one value")
 
 
 def row_input(rng: random.Random, taken: set[str]) -> Step:
@@ -262,15 +187,14 @@ def row_input(rng: random.Random, taken: set[str]) -> Step:
     name = unused(("row_scale", "weights", "row_bias"), rng, taken)
     kind = rng.choice(("add", "mul"))
     line = f"x = x {_SIGNS[kind]} {name}"
-    return Step(kind, (line,), (line,), (f"x = x - {name}",), rows=(name,), word=f"row input `{name}`")
+    return Step(kind, (line,), rows=(name,), word=f"row input `{name}`")
 
 
 def twice(rng: random.Random, taken: set[str]) -> Step:
     """The variable added to itself, or its product with an activation of itself."""
     if rng.random() < 0.5:
-        return Step("add", ("x = x + x",), ("x = x + x",), ("x = x * x",), word="doubling")
-    return Step("mul", ("x = x * torch.tanh(x)",), ("x = x * (2.0 * tl.sigmoid(2.0 * x) - 1.0)",),
-                ("x = x * tl.sigmoid(2.0 * x)",), word="product with its tanh")  # fmt: skip
+        return Step("add", ("x = x + x",), word="doubling")
+    return Step("mul", ("x = x * torch.tanh(x)",), word="product with its tanh")
 
 
 def residual(rng: random.Random, taken: set[str]) -> tuple[Step, Step]:
@@ -278,10 +202,10 @@ def residual(rng: random.Random, taken: set[str]) -> tuple[Step, Step]:
     names = ("original", "residual", "identity", "original_x", "skip", "shortcut", "kept")
     name, sign = unused(names, rng, taken), rng.choice("++*")
     copied = rng.choice(("x", "x", "x.clone()", "x.clone().detach()"))
-    saved = Step("", (f"{name} = {copied}",), (f"{name} = x",))
+    saved = Step("", (f"{name} = {copied}",))
     line = rng.choice((f"x = x {sign} {name}", f"x = {name} {sign} x"))
     kind = "add" if sign == "+" else "mul"
-    return saved, Step(kind, (line,), (line,), (f"x = x - {name}",), word="residual")
+    return saved, Step(kind, (line,), word="residual")
 
 
 def second_input(rng: random.Random, taken: set[str]) -> Step:
@@ -289,4 +213,4 @@ def second_input(rng: random.Random, taken: set[str]) -> Step:
     name = unused(("y", "z", "skip"), rng, taken)
     kind = rng.choice(("add", "mul"))
     line = f"x = x {_SIGNS[kind]} {name}"
-    return Step(kind, (line,), (line,), (f"x = x - {name}",), inputs=(name,), word=f"second input `{name}`")
+    return Step(kind, (line,), inputs=(name,), word=f"second input `{name}`")

@@ -5,54 +5,84 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from kernel_core.problems.graded import Grade, GradedKernel
-from kernel_core.problems.modules.draft import Draft, Module, draft_sizes, kernel_source, reference_source
-from kernel_core.problems.modules.matmul.gemm import (
-    IEEE,
-    TF32,
-    Operands,
-    Product,
-    Tile,
-    draw_precision,
-    product_kernel,
-    product_launch,
-)
-from kernel_core.problems.modules.matmul.layouts import (
-    LAYOUTS,
-    OPERANDS,
-    REMARKS,
-    WORDS,
-    Layout,
-    draw_sizes,
-    names_of,
-    written,
-)
+from kernel_core.problems.modules.draft import Draft, Module, draft
 from kernel_core.problems.modules.style import Style, draw_style
+from kernel_core.problems.program import Size, draw_cpu_size
 
-NAMES = ("matmul_kernel", "matmul_kernel", "gemm_kernel")
-DOCS = ("The product of {}.", "Multiplies {}.", "Matrix product of {}.")
-SMALL = Tile(32, 32, 32)
-LARGE = Tile(128, 128, 32, 8, 3)
-SKIPPING = ("matmul_large_k", "matmul_triangular")
-"""Families with a remark that is not true of the naive kernel."""
+_SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
+    "rectangular": {
+        "m": (1024, 1536, 2048, 3072, 6144),
+        "k": (1024, 2048, 2560, 4096, 5120),
+        "n": (1024, 1536, 3072, 5120, 8192),
+    },
+    "large_k": {
+        "m": (128, 192, 320, 384, 512),
+        "k": (65536, 100000, 131072, 200000),
+        "n": (128, 160, 320, 448, 512),
+    },
+    "small_k": {"m": (6144, 8192, 10000), "k": (16, 24, 32, 48, 64, 96), "n": (6144, 8000, 9216)},
+    "irregular": {
+        "m": (1537, 3001, 4099, 2777, 6003),
+        "k": (1111, 2053, 3331, 1999),
+        "n": (1999, 2501, 4507, 3037),
+    },
+    "tall": {"m": (20000, 65536, 100000), "k": (512, 1000, 1024, 2048), "n": (16, 24, 32, 48, 64)},
+    "wide": {"m": (16, 24, 32, 64), "k": (512, 1024, 1500), "n": (20000, 50000, 65536)},
+}
+_SQUARES = (1536, 2048, 2560, 3000, 3072, 3584, 5120, 6000)
+_WORDS = {
+    "square": "square matrices",
+    "rectangular": "two matrices",
+    "large_k": "matrices that share a long dimension",
+    "small_k": "matrices that share a short dimension",
+    "irregular": "matrices of irregular sizes",
+    "tall": "a tall and a small matrix",
+    "wide": "a small and a wide matrix",
+    "symmetric": "symmetric matrices",
+}
+_DOCS = ("The product of {}.", "Multiplies {}.", "Matrix product of {}.")
+OPERANDS = (("A", "B"), ("A", "B"), ("A", "B"), ("x", "y"), ("a", "b"), ("lhs", "rhs"))
 
 
 @dataclass(frozen=True)
-class Problem:
-    """A product with the host's lines that lay its operands out and name M, K and N."""
+class Layout:
+    """Whether an operand is given transposed."""
 
-    family: str
-    operators: tuple[str, ...]
-    module: Module
-    style: Style
-    setup: tuple[str, ...]
-    operands: Operands
-    ending: tuple[str, ...]
-    """Lines after the launch."""
-    allocation: str = "C = torch.empty((M, N), device={a}.device, dtype={a}.dtype)"
-    split_allocation: str = "C = torch.zeros((M, N), device={a}.device, dtype={a}.dtype)"
-    """For programs that add to the output."""
-    why: str = ""
+    a: bool = False
+    b: bool = False
+
+
+_LAYOUTS = (Layout(True), Layout(False, True), Layout(True, True))
+
+
+def _draw_sizes(rng: random.Random, shape: str) -> tuple[Size, ...]:
+    """The sizes M, K and N of a shape; a square matrix has N alone."""
+    if shape in ("square", "symmetric"):
+        return (Size("n", rng.choice(_SQUARES), draw_cpu_size(rng, 33, 75)),)
+    return tuple(
+        Size(name, rng.choice(choices), draw_cpu_size(rng, 33, 75))
+        for name, choices in _SHAPES[shape].items()
+    )
+
+
+def transposed(rng: random.Random, name: str, batch: bool = False) -> str:
+    """The operand with its last two dimensions swapped."""
+    if batch:
+        return rng.choice((f"{name}.transpose(1, 2)", f"{name}.transpose(-2, -1)"))
+    return rng.choice((f"{name}.T", f"{name}.T", f"{name}.t()", f"{name}.transpose(0, 1)"))
+
+
+def _written(rng: random.Random, a: str, b: str, layout: Layout) -> str:
+    """A product of two matrices as an expression of torch."""
+    if rng.random() < 0.1:
+        left, right = ("km" if layout.a else "mk"), ("nk" if layout.b else "kn")
+        return f"torch.einsum('{left},{right}->mn', {a}, {b})"
+    left = transposed(rng, a) if layout.a else a
+    right = transposed(rng, b) if layout.b else b
+    return rng.choice((
+        f"torch.matmul({left}, {right})", f"torch.matmul({left}, {right})",
+        f"{left} @ {right}", f"torch.mm({left}, {right})",
+    ))  # fmt: skip
 
 
 def upper_style(rng: random.Random) -> Style:
@@ -73,72 +103,38 @@ def matmul(rng: random.Random) -> Draft:
         "symmetric": 2,
     }
     shape = rng.choices(list(weights), list(weights.values()))[0]
-    problem = _plain("matmul", shape, Layout(), rng)
-    return product_draft(problem, Product("", draw_precision(rng), SMALL), rng)
+    return _plain("matmul", shape, Layout(), rng)
 
 
 def matmul_transposed(rng: random.Random) -> Draft:
     """One operand or both given transposed."""
     shape = rng.choice(("square", "rectangular", "rectangular", "irregular", "tall", "small_k"))
-    problem = _plain("matmul_transposed", shape, rng.choice(LAYOUTS), rng)
-    return product_draft(problem, Product("", draw_precision(rng), SMALL), rng)
+    return _plain("matmul_transposed", shape, rng.choice(_LAYOUTS), rng)
 
 
 def matmul_large_k(rng: random.Random) -> Draft:
-    """A long shared dimension: several programs add their parts of it into one output tile."""
-    layout = rng.choice((Layout(), Layout(), *LAYOUTS))
-    problem = _plain("matmul_large_k", "large_k", layout, rng)
-    problem = replace(
-        problem,
-        why="With one program a tile most of the GPU idles, so each tile's K is split over 32 programs "
-        "that add their sums atomically.",
-    )
-    return product_draft(problem, Product("", draw_precision(rng), SMALL, splits=32), rng)
+    """A long shared dimension and a small output."""
+    return _plain("matmul_large_k", "large_k", rng.choice((Layout(), Layout(), *_LAYOUTS)), rng)
 
 
 def matmul_triangular(rng: random.Random) -> Draft:
-    """Upper or lower triangular operands: blocks of K that hold only zeros are skipped."""
-    upper = rng.random() < 0.5
-    cut, word = ("triu", "upper") if upper else ("tril", "lower")
+    """Upper or lower triangular operands."""
+    cut, word = ("triu", "upper") if rng.random() < 0.5 else ("tril", "lower")
     a, b = rng.choice(OPERANDS)
     module = Module(
-        doc=rng.choice(DOCS).format(f"{word} triangular matrices"),
-        init_args=(),
-        init_lines=(),
+        doc=rng.choice(_DOCS).format(f"{word} triangular matrices"),
         forward_args=(a, b),
-        forward_lines=(f"return torch.{cut}({written(rng, a, b, Layout())})",),
-        sizes=draw_sizes(rng, "square"),
+        forward_lines=(f"return torch.{cut}({_written(rng, a, b, Layout())})",),
+        sizes=_draw_sizes(rng, "square"),
         inputs=(a, b),
-        init_inputs=(),
         input_lines=tuple(f"{x} = torch.{cut}(torch.{rng.choice(('rand', 'randn'))}(n, n))" for x in (a, b)),
     )
-    low, high = ("pid_m", "pid_n") if upper else ("pid_n", "pid_m")
-    block_low, block_high = ("BLOCK_M", "BLOCK_N") if upper else ("BLOCK_N", "BLOCK_M")
-    problem = Problem(
-        family="matmul_triangular",
-        operators=(f"matmul_{cut}",),
-        module=module,
-        style=upper_style(rng),
-        setup=(f"M, K = {a}.shape", f"N = {b}.shape[1]"),
-        operands=Operands(a, b),
-        ending=("return C",),
-        why=f"A tile of {word} triangular factors needs only the K between its row and its column, "
-        "about a third of the work; the other triangle is written as zeros.",
-    )
-    kept = "rm[:, None] <= rn[None, :]" if upper else "rm[:, None] >= rn[None, :]"
-    one = Product(
-        "",
-        draw_precision(rng),
-        SMALL,
-        loop=(f"lo = {low} * {block_low}", f"hi = tl.minimum(K, ({high} + 1) * {block_high})"),
-        epilogue=(f"acc = tl.where({kept}, acc, 0.0)",),
-    )
-    return product_draft(problem, one, rng)
+    return draft("matmul_triangular", (f"matmul_{cut}",), module, upper_style(rng))
 
 
-def _plain(family: str, shape: str, layout: Layout, rng: random.Random) -> Problem:
+def _plain(family: str, shape: str, layout: Layout, rng: random.Random) -> Draft:
     a, b = rng.choice(OPERANDS)
-    m, k, n = names_of(shape)
+    m, k, n = ("n", "n", "n") if shape in ("square", "symmetric") else ("m", "k", "n")
     drawn = rng.choice(("torch.rand", "torch.randn"))
     inputs = (
         f"{drawn}({k}, {m})" if layout.a else f"{drawn}({m}, {k})",
@@ -152,98 +148,13 @@ def _plain(family: str, shape: str, layout: Layout, rng: random.Random) -> Probl
     )
     turned = {(True, False): "the first transposed", (False, True): "the second transposed"}
     both = turned.get((layout.a, layout.b), "both transposed" if layout.a else "")
-    doc = rng.choice(DOCS).format(WORDS[shape] + (f", {both}" if both else ""))
     module = Module(
-        doc=doc,
-        init_args=(),
-        init_lines=(),
+        doc=rng.choice(_DOCS).format(_WORDS[shape] + (f", {both}" if both else "")),
         forward_args=(a, b),
-        forward_lines=(f"return {written(rng, a, b, layout)}",),
-        sizes=draw_sizes(rng, shape),
+        forward_lines=(f"return {_written(rng, a, b, layout)}",),
+        sizes=_draw_sizes(rng, shape),
         inputs=(a, b) if symmetric else inputs,
-        init_inputs=(),
         input_lines=lines if symmetric else (),
     )
-    views = [f"{x} = {x}.T" for x, flag in ((a, layout.a), (b, layout.b)) if flag]
     name = "matmul" + ("_ta" if layout.a else "") + ("_tb" if layout.b else "")
-    strided = "A transposed view only swaps two strides, so nothing is copied." if both else ""
-    return Problem(
-        family=family,
-        operators=(name,),
-        module=module,
-        style=upper_style(rng),
-        setup=(*views, f"M, K = {a}.shape", f"N = {b}.shape[1]"),
-        operands=Operands(a, b),
-        ending=("return C",),
-        why=" ".join(part for part in (REMARKS.get(shape, ""), strided) if part),
-    )
-
-
-def product_draft(problem: Problem, one: Product, rng: random.Random) -> Draft:
-    """The problem and its kernels: small tiles, larger ones, the largest in TF32 and in bands."""
-    one = replace(one, name=rng.choice(NAMES))
-    fused = Tile(128, 64, 32, 4, 3) if one.precision == TF32 else Tile(64, 64, 32, 4, 3)
-    tuned = replace(LARGE, grouped=True)
-    if one.splits > 1 or one.loop:
-        tuned = LARGE
-    elif rng.random() < 0.4:
-        tuned = replace(LARGE, grouped=True, autotuned=True)
-    naive = replace(one, splits=1, loop=())
-    if one.splits > 1:  # tensor cores truncate each sum, which adds up over a long K
-        naive = replace(naive, precision=IEEE)
-    fault = "plain_store" if one.splits > 1 else rng.choice(("no_sum", "same_block"))
-    tuned_one = replace(one, tile=tuned, precision=TF32)
-    versions: list[tuple[Grade, Product]] = [
-        ("naive", naive),
-        ("fused", replace(one, tile=fused)),
-        ("tuned", tuned_one),
-        ("mistake", replace(one, tile=fused, fault=fault)),
-    ]
-    kernels = [
-        GradedKernel(
-            grade=grade,
-            fault=version.fault,
-            source=_source(problem, version),
-            thinking=_thinking(problem, version, rng),
-        )
-        for grade, version in versions
-    ]
-    return Draft(
-        family=problem.family,
-        operators=problem.operators,
-        reference=reference_source(problem.module, problem.style),
-        sizes=draft_sizes(problem.module, problem.style),
-        kernels=tuple(kernels),
-    )
-
-
-def _source(problem: Problem, one: Product) -> str:
-    filled = problem.split_allocation if one.splits > 1 else problem.allocation
-    host = [
-        *problem.setup,
-        filled.format(a=problem.operands.a),
-        *product_launch(one, problem.operands),
-        *problem.ending,
-    ]
-    return kernel_source(problem.module, [product_kernel(one)], host)
-
-
-def _thinking(problem: Problem, one: Product, rng: random.Random) -> str:
-    tile = one.tile
-    shared = rng.choice(
-        (
-            f"One program computes a {tile.m} by {tile.n} tile and walks along K in steps of {tile.k}.",
-            f"Each {tile.m} by {tile.n} tile of the output is one program, which sums over K in float32.",
-        )
-    )
-    if tile.autotuned:
-        shared = "Each program sums one output tile over K; the tile's size is tuned at the first call."
-    banded = tile.grouped and not tile.autotuned
-    order = "Bands of eight tile rows keep B in L2." if banded else ""
-    exact = (
-        "Tensor cores multiply in TF32 and sum in float32."
-        if one.precision == TF32
-        else "Products are full float32."
-    )
-    why = problem.why if one.splits > 1 or one.loop or problem.family not in SKIPPING else ""
-    return " ".join(part for part in (why, shared, order, exact) if part)
+    return draft(family, (name,), module, upper_style(rng))

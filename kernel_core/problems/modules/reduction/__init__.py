@@ -7,18 +7,32 @@ from collections.abc import Callable
 
 from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.reduction.attention import attention
-from kernel_core.problems.modules.reduction.batch_norms import batch_norm
-from kernel_core.problems.modules.reduction.gates import gated, masked_softmax, rotary
-from kernel_core.problems.modules.reduction.gathers import embedding, embedding_bag, row_gather
-from kernel_core.problems.modules.reduction.global_pool import adaptive_pool, global_pool
-from kernel_core.problems.modules.reduction.group_norms import group_norm, instance_norm, layer_norm
-from kernel_core.problems.modules.reduction.losses import pair_loss
-from kernel_core.problems.modules.reduction.pooling import window_pool
-from kernel_core.problems.modules.reduction.reduce import arg_extreme, logsumexp, reduce_dim
-from kernel_core.problems.modules.reduction.row_losses import row_loss
-from kernel_core.problems.modules.reduction.scan import scan
-from kernel_core.problems.modules.reduction.softmax import softmax_dim, softmax_row
-from kernel_core.problems.modules.reduction.vector_norms import frobenius_norm, vector_norm
+from kernel_core.problems.modules.reduction.losses import pair_loss, row_loss
+from kernel_core.problems.modules.reduction.norms import (
+    batch_norm,
+    frobenius_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    vector_norm,
+)
+from kernel_core.problems.modules.reduction.pools import adaptive_pool, global_pool, window_pool
+from kernel_core.problems.modules.reduction.reductions import (
+    arg_extreme,
+    logsumexp,
+    reduce_dim,
+    scan,
+    softmax_dim,
+    softmax_row,
+)
+from kernel_core.problems.modules.reduction.rows import (
+    embedding,
+    embedding_bag,
+    gated,
+    masked_softmax,
+    rotary,
+    row_gather,
+)
 
 FAMILIES: dict[str, Callable[[random.Random], Draft]] = {
     "reduce_dim": reduce_dim,

@@ -1,4 +1,4 @@
-"""Pools over windows as they are drawn: settings for all axes or for each, and the module with the layer."""
+"""Pooling in one to three dimensions: windows with stride, padding and dilation, bins, whole planes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 import random
 from dataclasses import dataclass
 
-from kernel_core.problems.modules.draft import Module
+from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.style import draw_style
 from kernel_core.problems.program import Size
 
-_AXES = {1: ("W",), 2: ("H", "W"), 3: ("D", "H", "W")}
 _LENGTHS: dict[int, tuple[int, ...]] = {
     1: (1000, 4096, 5000, 8192, 10000, 16384, 30000, 32768),
     2: (56, 64, 100, 112, 128, 200, 224, 256, 300),
@@ -37,7 +37,7 @@ _LONG_WINDOWS = (
 
 
 @dataclass(frozen=True)
-class Pool:
+class _Pool:
     """A drawn window pooling."""
 
     rank: int
@@ -52,22 +52,6 @@ class Pool:
     """Kernel size, stride and padding of each axis, in place of the numbers above."""
 
     @property
-    def axes(self) -> tuple[str, ...]:
-        """A letter for each axis."""
-        return _AXES[self.rank]
-
-    @property
-    def dilated(self) -> bool:
-        """Whether the kernel takes a dilation."""
-        return self.largest and not self.uneven
-
-    def each(self, name: str) -> list[str]:
-        """The kernel's names of a setting: one for all axes, or one for each."""
-        if not self.uneven:
-            return [name]
-        return [f"{name}{axis}" if name == "K" else f"{name}_{axis.lower()}" for axis in self.axes]
-
-    @property
     def layer(self) -> str:
         """Torch's class."""
         return f"nn.{'Max' if self.largest else 'Avg'}Pool{self.rank}d"
@@ -78,14 +62,49 @@ class Pool:
         return f"{'max' if self.largest else 'avg'}_pool{self.rank}d"
 
 
-def draw_pool(rng: random.Random) -> Pool:
+def window_pool(rng: random.Random) -> Draft:
+    """Max or average pooling over windows."""
+    pool = _draw_pool(rng)
+    attribute = rng.choice(("pool", "maxpool" if pool.largest else "avg_pool"))
+    module = _window_module(rng, pool, attribute)
+    return draft("window_pool", (pool.name,), module, draw_style(rng))
+
+
+def global_pool(rng: random.Random) -> Draft:
+    """The mean or the maximum of each channel."""
+    rank = rng.choice((1, 2, 2, 3))
+    largest = rng.random() < 0.35
+    module = _global_module(rng, rank, largest, keep=rng.random() < 0.5)
+    return draft("global_pool", ("global_max" if largest else "global_mean",), module, draw_style(rng))
+
+
+def adaptive_pool(rng: random.Random) -> Draft:
+    """Average or max pooling to a given output size; the bins may overlap."""
+    largest = rng.random() < 0.35
+    sizes = _pool_sizes(rng, 2, 7)
+    layer = f"nn.Adaptive{'Max' if largest else 'Avg'}Pool2d"
+    module = Module(
+        doc=f"{'Maximum' if largest else 'Mean'} of bins, for a fixed output size.",
+        init_args=("output_size: int",),
+        init_lines=(f"self.pool = {layer}((output_size, output_size))",),
+        forward_args=("x",),
+        forward_lines=("return self.pool(x)",),
+        sizes=(*sizes, Size("output_size", rng.choice((5, 6, 7, 7, 8, 14)), 3)),
+        inputs=(f"torch.randn({', '.join(size.name for size in sizes)})",),
+        init_inputs=("output_size",),
+    )
+    name = f"adaptive_{'max' if largest else 'avg'}_pool2d"
+    return draft("adaptive_pool", (name,), module, draw_style(rng))
+
+
+def _draw_pool(rng: random.Random) -> _Pool:
     """Max or average pooling with usual settings, or with sides that differ."""
     rank = rng.choice((1, 2, 2, 3))
     largest = rng.random() < 0.5
     choices = _LONG_WINDOWS if rank < 3 else _WINDOWS
     size, stride, padding, dilation = rng.choice([one for one in choices if largest or one[3] == 1])
     uneven = _uneven(rng, rank) if rank > 1 and rng.random() < 0.25 else ()
-    return Pool(rank, largest, size, stride, padding, dilation, rng.random() < 0.75, uneven)
+    return _Pool(rank, largest, size, stride, padding, dilation, rng.random() < 0.75, uneven)
 
 
 def _uneven(rng: random.Random, rank: int) -> tuple[tuple[int, ...], ...]:
@@ -98,14 +117,14 @@ def _uneven(rng: random.Random, rank: int) -> tuple[tuple[int, ...], ...]:
             return (kernel, stride, padding) if rng.random() < 0.6 else (kernel, stride, (0,) * rank)
 
 
-def _uneven_module(rng: random.Random, pool: Pool, attribute: str) -> Module:
+def _uneven_module(rng: random.Random, pool: _Pool, attribute: str) -> Module:
     """Tuples for kernel size, stride and padding, given to the constructor or written out."""
     names = ("kernel_size", "stride", "padding")
     texts = [str(one) for one in pool.uneven]
     given = rng.random() < 0.7
     inside = [f"{name}={name if given else text}" for name, text in zip(names, texts, strict=True)]
     inside += ["count_include_pad=False"] if not pool.largest and not pool.count_padding else []
-    tensor = pool_sizes(rng, pool.rank, max(pool.uneven[0]) + 3)
+    tensor = _pool_sizes(rng, pool.rank, max(pool.uneven[0]) + 3)
     source = rng.choice(("rand", "randn"))
     return Module(
         doc=f"{'Max' if pool.largest else 'Average'} pooling over {pool.rank}D windows with unequal sides.",
@@ -120,7 +139,7 @@ def _uneven_module(rng: random.Random, pool: Pool, attribute: str) -> Module:
     )
 
 
-def pool_module(rng: random.Random, pool: Pool, attribute: str) -> Module:
+def _window_module(rng: random.Random, pool: _Pool, attribute: str) -> Module:
     """The reference; `attribute` is the layer's name."""
     if pool.uneven:
         return _uneven_module(rng, pool, attribute)
@@ -150,7 +169,7 @@ def pool_module(rng: random.Random, pool: Pool, attribute: str) -> Module:
     if not pool.largest and not pool.count_padding:
         text.append("count_include_pad=False")
     reach = pool.dilation * (pool.size - 1) + 1
-    tensor = pool_sizes(rng, pool.rank, reach + 2)
+    tensor = _pool_sizes(rng, pool.rank, reach + 2)
     source = rng.choice(("rand", "randn"))
     word = "Max" if pool.largest else "Average"
     return Module(
@@ -165,7 +184,7 @@ def pool_module(rng: random.Random, pool: Pool, attribute: str) -> Module:
     )
 
 
-def pool_sizes(rng: random.Random, rank: int, cpu: int) -> tuple[Size, ...]:
+def _pool_sizes(rng: random.Random, rank: int, cpu: int) -> tuple[Size, ...]:
     names = rng.choice(_AXIS_NAMES[rank])
     while True:
         batch, channels = rng.choice((8, 12, 16, 24, 32, 64)), rng.choice((3, 16, 24, 32, 48, 64, 96, 128))
@@ -179,4 +198,25 @@ def pool_sizes(rng: random.Random, rank: int, cpu: int) -> tuple[Size, ...]:
     return (
         *first,
         *(Size(name, one, cpu + place) for place, (name, one) in enumerate(zip(names, lengths, strict=True))),
+    )
+
+
+def _global_module(rng: random.Random, rank: int, largest: bool, keep: bool) -> Module:
+    sizes = _pool_sizes(rng, rank, 7)
+    axes = ", ".join(str(axis + 2) for axis in range(rank))
+    axes = rng.choice((f"({axes})", f"[{axes}]")) if rank > 1 else axes
+    kept = ", keepdim=True" if keep else ""
+    ones = "(" + ", ".join("1" for _ in range(rank)) + ")"
+    one = rng.choice(("1", ones)) if rank > 1 else "1"
+    layer = f"self.pool = nn.Adaptive{'Max' if largest else 'Avg'}Pool{rank}d({one})"
+    function = "amax" if largest else "mean"
+    direct = rng.choice((f"torch.{function}(x, dim={axes}{kept})", f"x.{function}(dim={axes}{kept})"))
+    with_layer = keep and rng.random() < 0.6
+    return Module(
+        doc="Reduces each channel to its " + ("maximum." if largest else "mean."),
+        init_lines=(layer,) if with_layer else (),
+        forward_args=("x",),
+        forward_lines=("return self.pool(x)",) if with_layer else (f"return {direct}",),
+        sizes=sizes,
+        inputs=(f"torch.randn({', '.join(size.name for size in sizes)})",),
     )

@@ -1,10 +1,8 @@
-"""The value of a chain of Triton lines at some points, so that a draw is neither trivial nor overflows."""
+"""The values of a chain of torch's lines at some points, so that a draw is neither trivial nor overflows."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,23 +15,6 @@ _LARGEST_VALUE = 300.0
 _SMALLEST_SPREAD = 0.05
 _VISIBLE = 0.02
 _VISIBLE_SHARE = 0.2
-_erf = np.vectorize(math.erf, otypes=[np.float64])
-
-_TL = SimpleNamespace(
-    exp=np.exp,
-    log=np.log,
-    abs=np.abs,
-    sqrt=np.sqrt,
-    rsqrt=lambda x: 1.0 / np.sqrt(x),
-    sin=np.sin,
-    cos=np.cos,
-    erf=_erf,
-    sigmoid=lambda x: 1.0 / (1.0 + np.exp(-x)),
-    maximum=np.maximum,
-    minimum=np.minimum,
-    where=np.where,
-)
-"""The part of Triton's language that elementwise lines use, over arrays."""
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -54,32 +35,31 @@ def value_of(lines: Sequence[str], names: Mapping[str, float | None], start: Arr
 
     `names` gives the numbers that the lines mention; a name without a number has random values.
     """
+    import torch  # takes seconds, and is needed by draws alone
+    from torch.nn import functional
+
     rng = np.random.default_rng(8)
-    space: dict[str, Any] = {"tl": _TL, "x": start}
+    space: dict[str, Any] = {"torch": torch, "F": functional, "x": torch.from_numpy(start)}
     for name, number in names.items():
-        space[name] = rng.standard_normal(start.shape[-1]) if number is None else number
-    with np.errstate(all="ignore"):
-        exec("\n".join(lines), space)
-    return np.asarray(space["x"] + np.zeros_like(start), dtype=np.float64)
+        value = rng.standard_normal(start.shape[-1]) if number is None else np.float64(number)
+        space[name] = torch.as_tensor(value)
+    exec("\n".join(lines), space)
+    return np.asarray(space["x"].numpy())
 
 
 def pooled(values: Array, kind: str, window: int) -> Array:
     """The maximum or the mean of each window of a row."""
     windows = values[:, : values.shape[1] // window * window].reshape(values.shape[0], -1, window)
-    found = windows.max(axis=2) if kind == "max_pool1d" else windows.mean(axis=2)
-    return np.asarray(found, dtype=np.float64)
+    return np.asarray(windows.max(axis=2) if kind == "max_pool1d" else windows.mean(axis=2))
 
 
 def reduced(values: Array, kind: str, columns: int) -> Array:
     """One value a row, of which a sum is as large as that of `columns` values."""
     if kind in ("max", "min"):
-        found = values.max(axis=1) if kind == "max" else values.min(axis=1)
-    elif kind == "logsumexp":
-        found = np.log(np.exp(values).mean(axis=1)) + np.log(columns)
-    else:
-        length = columns if kind == "sum" else 1
-        found = values.mean(axis=1) * length
-    return np.asarray(found, dtype=np.float64)
+        return np.asarray(values.max(axis=1) if kind == "max" else values.min(axis=1))
+    if kind == "logsumexp":
+        return np.asarray(np.log(np.exp(values).mean(axis=1)) + np.log(columns))
+    return np.asarray(values.mean(axis=1) * (columns if kind == "sum" else 1))
 
 
 def varies(values: Array) -> bool:
@@ -93,7 +73,7 @@ def worth_computing(values: Array) -> bool:
     return bool(np.all(np.abs(values) < _LARGEST_VALUE) and values.std() > _SMALLEST_SPREAD)
 
 
-def differ(right: Array, wrong: Array) -> bool:
-    """Whether so many values differ that no tolerance lets the wrong ones pass."""
-    close = np.abs(right - wrong) <= _VISIBLE * (1.0 + np.abs(right))
+def differ(values: Array, others: Array) -> bool:
+    """Whether so many values differ that no tolerance takes one for the other."""
+    close = np.abs(values - others) <= _VISIBLE * (1.0 + np.abs(values))
     return bool(np.mean(~close) > _VISIBLE_SHARE)
