@@ -9,6 +9,7 @@ import random
 import re
 import tokenize
 from functools import cache
+from statistics import mean
 
 import pytest
 import torch
@@ -74,15 +75,16 @@ def names_of(before: Generated, after: Generated) -> dict[str, str]:
 
 @pytest.mark.parametrize("seed", SAMPLES)
 def test_texts_differ_by_their_names_alone(seed: int) -> None:
-    changed = 0
+    changed: dict[bool, list[bool]] = {True: [], False: []}
     for before, after in pairs(seed):
         names = names_of(before, after)
-        changed += bool(names)
+        changed[bool(before.kernels)].append(bool(names))
         known = {word for text in sources(before) for word in re.findall(r"\w+", text)}
         assert len(set(names.values())) == len(names)
         assert not known.intersection(names.values())
         assert not names.keys() & {"Model", "ModelNew", "forward", "get_inputs", "get_init_inputs", "self"}
-    assert changed >= 0.9 * len(pairs(seed))
+    assert mean(changed[True]) >= 0.9
+    assert mean(changed[False]) >= 0.8  # many have one name alone, which 15 % keep
 
 
 @pytest.mark.parametrize("seed", SAMPLES)
