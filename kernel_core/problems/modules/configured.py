@@ -83,19 +83,19 @@ class Configured:
 
 def draw_configured(name: str, rng: random.Random, taken: set[str], attributes: Sequence[str]) -> Configured:
     """A layer under one of the `attributes`, or a call; names that are used become taken."""
-    one = CONFIGURABLE[name]
+    kind = CONFIGURABLE[name]
     as_default = rng.random() < 0.5
-    values = tuple(part.default if as_default else rng.choice(part.values) for part in one.settings)
+    values = tuple(part.default if as_default else rng.choice(part.values) for part in kind.settings)
     free = [attribute for attribute in attributes if attribute not in taken]
-    kept = free and not any(part.name in taken for part in one.settings)
+    kept = free and not any(part.name in taken for part in kind.settings)
     if kept and rng.random() < 0.55:
-        return _layer(name, one, values, as_default, rng, taken, rng.choice(free))
-    return _call(name, one, values, as_default, rng, taken)
+        return _layer(name, kind, values, as_default, rng, taken, rng.choice(free))
+    return _call(name, kind, values, as_default, rng, taken)
 
 
 def _layer(
     name: str,
-    one: Configurable,
+    kind: Configurable,
     values: tuple[str, ...],
     as_default: bool,
     rng: random.Random,
@@ -104,21 +104,21 @@ def _layer(
 ) -> Configured:
     given: tuple[str, ...] = ()
     if rng.random() < 0.5:
-        given = _spelled(one, rng, taken)
-    inside = _inside(one, given or values, rng) if given or not as_default or rng.random() < 0.3 else ""
-    taken.update((attribute, *(part.name for part in one.settings)))
+        given = _spelled(kind, rng, taken)
+    inside = _inside(kind, given or values, rng) if given or not as_default or rng.random() < 0.3 else ""
+    taken.update((attribute, *(part.name for part in kind.settings)))
     return Configured(
         operator=name,
         torch=f"self.{attribute}(x)",
         values=values,
         init_args=given,
-        init_lines=(f"self.{attribute} = nn.{one.layer}({inside})",),
+        init_lines=(f"self.{attribute} = nn.{kind.layer}({inside})",),
     )
 
 
 def _call(
     name: str,
-    one: Configurable,
+    kind: Configurable,
     values: tuple[str, ...],
     as_default: bool,
     rng: random.Random,
@@ -126,11 +126,11 @@ def _call(
 ) -> Configured:
     function = rng.choice((f"F.{name}", f"F.{name}", f"torch.nn.functional.{name}"))
     if rng.random() < 0.4:
-        given = _spelled(one, rng, taken)
+        given = _spelled(kind, rng, taken)
         held = tuple(f"self.{part}" for part in given)
         return Configured(
             operator=name,
-            torch=f"{function}(x, {_inside(one, held, rng)})",
+            torch=f"{function}(x, {_inside(kind, held, rng)})",
             values=values,
             init_args=given,
             init_lines=tuple(f"self.{part} = {part}" for part in given),
@@ -138,16 +138,16 @@ def _call(
     written = values
     if rng.random() < 0.3:
         written = tuple(text.removesuffix(".0") for text in values)
-    inside = "" if as_default and rng.random() < 0.4 else f", {_inside(one, written, rng)}"
+    inside = "" if as_default and rng.random() < 0.4 else f", {_inside(kind, written, rng)}"
     return Configured(operator=name, torch=f"{function}(x{inside})", values=values)
 
 
-def _spelled(one: Configurable, rng: random.Random, taken: set[str]) -> tuple[str, ...]:
+def _spelled(kind: Configurable, rng: random.Random, taken: set[str]) -> tuple[str, ...]:
     """A free name of the constructor for each setting; the names are taken afterwards."""
-    return tuple(unused(part.spellings, rng, taken) for part in one.settings)
+    return tuple(unused(part.spellings, rng, taken) for part in kind.settings)
 
 
-def _inside(one: Configurable, texts: Sequence[str], rng: random.Random) -> str:
+def _inside(kind: Configurable, texts: Sequence[str], rng: random.Random) -> str:
     keyword = rng.random() < 0.6
-    pairs = zip(one.settings, texts, strict=True)
+    pairs = zip(kind.settings, texts, strict=True)
     return ", ".join(f"{part.name}={text}" if keyword else text for part, text in pairs)

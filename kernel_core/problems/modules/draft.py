@@ -87,11 +87,11 @@ def _model_class(module: Module, style: Style) -> str:
         lines += [f"    def __init__({arguments}):", f"        {start}"]
         lines += [f"        {line}" for line in module.init_lines]
         lines.append(" " * 8 * style.spaced_gap)
-    typed = [f"{one}: torch.Tensor" if style.annotations else one for one in module.forward_args]
+    typed = [f"{name}: torch.Tensor" if style.annotations else name for name in module.forward_args]
     result = " -> torch.Tensor" if style.annotations else ""
     lines.append(f"    def forward({', '.join(('self', *typed))}){result}:")
     if style.docstring == "full":
-        given = [f"    {one}: input tensor" for one in module.forward_args]
+        given = [f"    {name}: input tensor" for name in module.forward_args]
         rows = module.forward_doc or ("Args:", *given, "Returns:", "    the result")
         text = "".join(f"        {row}\n" if row else "\n" for row in rows)
         lines.append(f'        """\n{text}        """')
@@ -107,12 +107,12 @@ def _opened(doc: str) -> str:
 
 def _comment(line: str) -> str:
     """The function or layer that a line calls, as people note it behind the line."""
-    found = re.search(r"(?:torch|F|functional|self)\.(\w+)\(", line)
-    return f"  # {found[1].replace('_', ' ')}" if found else ""
+    match = re.search(r"(?:torch|F|functional|self)\.(\w+)\(", line)
+    return f"  # {match[1].replace('_', ' ')}" if match else ""
 
 
 def _renamed(text: str, named: dict[str, str]) -> str:
-    return re.sub(r"\b[A-Za-z_]\w*\b", lambda found: named.get(found[0], found[0]), text)
+    return re.sub(r"\b[A-Za-z_]\w*\b", lambda match: named.get(match[0], match[0]), text)
 
 
 def _constant(size: Size, name: str, style: Style) -> str:

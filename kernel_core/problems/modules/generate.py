@@ -102,7 +102,7 @@ def _fresh(family: str, split: Split, rng: random.Random, seen: set[str]) -> Dra
 
 
 def _is_for_evaluation(draft: Draft) -> bool:
-    """Whether its sizes, alone or with its other named numbers, are an evaluation problem's."""
+    """True if its sizes, alone or with its other named numbers, are an evaluation problem's."""
     sizes = [size.gpu for size in draft.sizes]
     constants = parse_problem(draft.reference, id="modules/drawn", suite="modules").constants
     return has_evaluation_sizes(sizes) or has_evaluation_sizes(constants.values())

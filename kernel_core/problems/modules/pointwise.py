@@ -42,7 +42,7 @@ _OWN = (
     Pointwise("swish", "{v} * torch.sigmoid({v})"),
 )
 _DEFAULT_LEAKY_RELU = Pointwise("leaky_relu", "F.leaky_relu({v})", "nn.LeakyReLU()")
-_BY_NAME = {one.operator: one for one in _OWN}
+_BY_NAME = {form.operator: form for form in _OWN}
 
 ACTIVATIONS: tuple[str, ...] = (
     "relu", "sigmoid", "tanh", "silu", "gelu", "softplus", "softsign", "elu", "hardsigmoid", "hardswish",
@@ -71,10 +71,10 @@ def draw_chain(rng: random.Random, length: int, names: Sequence[str] = ALL) -> t
     """Operators in a row, no two neighbours alike and no second `exp`, which would overflow."""
     chain: list[Pointwise] = []
     while len(chain) < length:
-        one = pointwise(rng.choice(names), rng)
-        if chain and one.operator == chain[-1].operator:
+        drawn = pointwise(rng.choice(names), rng)
+        if chain and drawn.operator == chain[-1].operator:
             continue
-        if one.operator == "exp" and any(other.operator in ("exp", "square") for other in chain):
+        if drawn.operator == "exp" and any(other.operator in ("exp", "square") for other in chain):
             continue
-        chain.append(one)
+        chain.append(drawn)
     return tuple(chain)

@@ -63,17 +63,17 @@ def reduced(values: Array, kind: str, columns: int) -> Array:
 
 
 def varies(values: Array) -> bool:
-    """Whether nothing overflows, and few rows share a value."""
+    """True if nothing overflows, and few rows share a value."""
     finite = bool(np.all(np.abs(values) < _LARGEST_SUM))
     return finite and len(np.unique(values)) > values.size // 2 and bool(values.std() > _LEAST_STD)
 
 
 def worth_computing(values: Array) -> bool:
-    """Whether nothing overflows and the result varies."""
+    """True if nothing overflows and the result varies."""
     return bool(np.all(np.abs(values) < _LARGEST_VALUE) and values.std() > _SMALLEST_SPREAD)
 
 
 def differ(values: Array, others: Array) -> bool:
-    """Whether so many values differ that no tolerance takes one for the other."""
+    """True if so many values differ that no tolerance takes one for the other."""
     close = np.abs(values - others) <= _VISIBLE * (1.0 + np.abs(values))
     return bool(np.mean(~close) > _VISIBLE_SHARE)

@@ -1,4 +1,4 @@
-"""How a reference is written down: names of sizes, annotations, docstrings. Nothing here changes a value."""
+"""Styles of a reference: names of sizes, annotations, docstrings. Nothing here changes a value."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def with_named_steps(lines: Sequence[str], rng: random.Random) -> tuple[str, ...
         return tuple(lines)
     stem = rng.choice(("h", "t", "x", "x_"))
     current, named = "x", [""]
-    found: list[str] = []
+    renamed: list[str] = []
     for line in lines[:-1]:
         target, _, value = line.partition(" = ")
         if target == "x":
@@ -82,11 +82,11 @@ def with_named_steps(lines: Sequence[str], rng: random.Random) -> tuple[str, ...
             target = f"x_{called[1]}" if stem == "x_" and called else f"{stem.rstrip('_')}{len(named)}"
             target = f"{target}_{len(named)}" if target in named else target
             named.append(target)
-            found.append(f"{target} = {_over(value, current)}")
+            renamed.append(f"{target} = {_over(value, current)}")
             current = target
         else:
-            found.append(f"{target} = {_over(value, current)}")
-    return (*found, _over(lines[-1], current))
+            renamed.append(f"{target} = {_over(value, current)}")
+    return (*renamed, _over(lines[-1], current))
 
 
 def _over(text: str, name: str) -> str:
@@ -108,8 +108,8 @@ def class_docstring(sentence: str, arguments: Sequence[Argument], rng: random.Ra
     ending = rng.choice(("Defaults to @.", "Defaults to @.", "Default: @.", "The default is @."))
     optional = rng.choice((", optional", ", optional", ""))
     rows = []
-    for one in arguments:
-        kind = f" ({one.kind}{optional if one.default else ''})" if typed else ""
-        value = f" {ending.replace('@', f'{tick}{one.default}{tick}')}" if one.default else ""
-        rows.append(f"        {one.name}{kind}: {one.meaning}.{value}\n")
+    for argument in arguments:
+        kind = f" ({argument.kind}{optional if argument.default else ''})" if typed else ""
+        value = f" {ending.replace('@', f'{tick}{argument.default}{tick}')}" if argument.default else ""
+        rows.append(f"        {argument.name}{kind}: {argument.meaning}.{value}\n")
     return f"\n    {sentence}\n\n    Args:\n{''.join(rows)}    "

@@ -61,15 +61,15 @@ class _Shape:
     space: bool = True
     depth: bool = True
     named: bool = True
-    """Whether the axes are still (N, C, …) in full number."""
+    """True if the axes are still (N, C, …) in full number."""
     own: bool = True
-    """Whether no core operator but one norm has changed the convolution's shape."""
+    """True if no core operator but one norm has changed the convolution's shape."""
     kept: Op | None = None
     """A value of the same shape that a residual can use."""
 
     @property
     def allows_core(self) -> bool:
-        """Whether a reduction, softmax, norm or pool can follow."""
+        """True if a reduction, softmax, norm or pool can follow."""
         return (self.named or self.channels) and (self.space or (self.named and self.channels))
 
 
@@ -117,7 +117,7 @@ def _drawn(rng: random.Random, family: str, rank: int, taken: set[str]) -> list[
         elif wants_core and cores < _MOST_CORES and shape.allows_core:
             kind = _core_kind(rng, family if cores == 0 else rng.choice(_FAMILIES), shape, last)
             kind = "pool" if behind_pool and shape.named and rng.random() < 0.6 else kind
-            pools = sum(one.kind == "pool" for one in ops)
+            pools = sum(other.kind == "pool" for other in ops)
             kind = "reduce_space" if kind == "pool" and (not shape.depth or pools == _MOST_POOLS) else kind
             closes = last and cores > 0 and shape.channels and shape.depth and rng.random() < 0.4
             kind = rng.choice(("reduce_sample", "reduce_sample", "reduce_space")) if closes else kind

@@ -63,7 +63,7 @@ class Geometry:
 
     @property
     def fits(self) -> bool:
-        """Whether tensors and work at the GPU sizes are in the wanted range."""
+        """True if tensors and work at the GPU sizes are in the wanted range."""
         pixels_in = tuple(size.gpu for size in self.spatial)
         pixels_out = self.out_extent(pixels_in)
         if min(pixels_out) < 4:
@@ -121,8 +121,8 @@ def _drawn(rng: random.Random, wish: Wish) -> Geometry:
         if rng.random() < 0.2 and not (wish.plain or wish.pointwise or wish.simple)
         else 1
     )
-    channels = [one for one in _CHANNELS if one % groups == 0 and (rank < 3 or one <= 64)]
-    in_gpu, out_gpu = rng.choice(channels), rng.choice([one for one in channels if one > 3])
+    channels = [count for count in _CHANNELS if count % groups == 0 and (rank < 3 or count <= 64)]
+    in_gpu, out_gpu = rng.choice(channels), rng.choice([count for count in channels if count > 3])
     if wish.depthwise:
         in_gpu = out_gpu = groups = rng.choice(_CHANNELS[1:])
     cpu_in, cpu_out = _cpu_channels(wish, groups, math.prod(kernel))

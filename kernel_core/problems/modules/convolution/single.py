@@ -87,7 +87,7 @@ def _module(geometry: Geometry, style: Style, rng: random.Random) -> Module:
     attribute = rng.choice((short, *[f"{short}{rank}d"] * 3, f"{short}_layer" if rank == 1 else "layer"))
     options = _options(geometry, rng)
     given = _given(options, rng)
-    keywords = "".join(f", {one.name}={one.name}" for one in given if one.name != "kernel_size")
+    keywords = "".join(f", {option.name}={option.name}" for option in given if option.name != "kernel_size")
     kernel = "kernel_size"
     if rank > 1 and given[0].kind == "int" and rng.random() < 0.25:
         kernel = f"({', '.join(['kernel_size'] * rank)})"
@@ -100,14 +100,14 @@ def _module(geometry: Geometry, style: Style, rng: random.Random) -> Module:
     x = ", ".join(size.name for size in (geometry.batch, geometry.in_channels, *geometry.spatial))
     return Module(
         doc=_doc(geometry, given, style, rng),
-        init_args=(*channels, *[_argument(one, style) for one in given]),
+        init_args=(*channels, *[_argument(option, style) for option in given]),
         init_lines=(f"self.{attribute} = {layer}",),
         forward_args=("x",),
         forward_lines=_forward(attribute, rng),
         sizes=(geometry.batch, geometry.in_channels, geometry.out_channels, *geometry.spatial),
         inputs=(f"torch.{rng.choice(('rand', 'randn'))}({x})",),
-        init_inputs=(*_CHANNELS, *[one.name for one in passed]),
-        constants=tuple((one.name, one.value) for one in passed),
+        init_inputs=(*_CHANNELS, *[option.name for option in passed]),
+        constants=tuple((option.name, option.value) for option in passed),
         forward_doc=forward_doc(geometry, rng),
     )
 
@@ -144,20 +144,22 @@ def _given(options: list[Option], rng: random.Random) -> list[Option]:
     """The options of the constructor: all, or those that differ from their defaults and `bias`."""
     if rng.random() < 0.6:
         return options
-    return [one for one in options if one.value != one.default or one.name == "bias"]
+    return [option for option in options if option.value != option.default or option.name == "bias"]
 
 
 def _written(form: str, geometry: Geometry, options: list[Option]) -> str:
     """The layer with its options written out as numbers."""
-    values = [one for one in options if one.value != one.default and one.name != "bias"]
-    text = "".join(f", {one.name}={one.value}" for one in values)
+    values = [option for option in options if option.value != option.default and option.name != "bias"]
+    text = "".join(f", {option.name}={option.value}" for option in values)
     bias = "" if geometry.bias else ", bias=False"
     return f"nn.{form}{geometry.rank}d(in_channels, out_channels{text}{bias})"
 
 
 def _passed(given: list[Option]) -> list[Option]:
     """The options that the problem passes by position: up to the last that is not at its default."""
-    last = max((position for position, one in enumerate(given) if one.value != one.default), default=-1)
+    last = max(
+        (position for position, option in enumerate(given) if option.value != option.default), default=-1
+    )
     return given[: last + 1]
 
 
@@ -213,6 +215,6 @@ def _doc(geometry: Geometry, given: list[Option], style: Style, rng: random.Rand
     sentence = f"{start} {name}{detail}" + (f" with {kernel}." if geometry.rank > 1 else ".")
     if rng.random() < (0.1 if style.docstring == "full" else 0.5):
         return sentence
-    rows = [described(one, "int", "", rng) for one in _CHANNELS]
-    rows += [described(one.name, one.kind, one.default, rng) for one in given]
+    rows = [described(name, "int", "", rng) for name in _CHANNELS]
+    rows += [described(option.name, option.kind, option.default, rng) for option in given]
     return class_docstring(sentence, rows, rng)

@@ -46,7 +46,7 @@ class Op:
     """The reduction, such as `max`."""
     attribute: str = ""
     keep: bool = True
-    """Whether reduced axes stay as axes of extent one."""
+    """True if reduced axes stay as axes of extent one."""
     window: tuple[int, ...] = ()
     """Extent of a pool along each axis."""
 
@@ -62,7 +62,7 @@ def draw_channel(rng: random.Random, taken: set[str], rank: int, signs: str = "+
     """Arithmetic with a parameter that has one value for each channel, or one for all; `signs` narrows it."""
     if len(signs) > 1 and rng.random() < 0.2:
         return draw_one_value(rng, taken, rank)
-    name, sign, names = rng.choice([one for one in _BY_CHANNEL if one[1] in signs])
+    name, sign, names = rng.choice([form for form in _BY_CHANNEL if form[1] in signs])
     attribute = unused(names, rng, taken)
     ones = ", 1" * rank
     shape_name = f"{attribute}_shape"
@@ -205,7 +205,7 @@ def draw_reduction(rng: random.Random, taken: set[str], rank: int, kind: Kind, l
         tuple(lines),
         value,
         init_args=named,
-        init_lines=(*(f"self.{one} = {one}" for one in named), *init),
+        init_lines=(*(f"self.{name} = {name}" for name in named), *init),
         settings=settings,
         detail=detail,
         keep=keep,

@@ -47,10 +47,10 @@ def draw_pointwise(rng: random.Random, taken: set[str]) -> Op:
         return _given_constant(name, rng, taken)
     if name == "clamp":
         return _given_clamp(rng, taken) if rng.random() < 0.5 else _clamp(rng)
-    one = pointwise(name, rng)
-    while one.torch.endswith((" * 1.0", " / 1.0")):
-        one = pointwise(name, rng)
-    return _op(name, one.torch.replace("{v}", "x"))
+    drawn = pointwise(name, rng)
+    while drawn.torch.endswith((" * 1.0", " / 1.0")):
+        drawn = pointwise(name, rng)
+    return _op(name, drawn.torch.replace("{v}", "x"))
 
 
 def _op(name: str, text: str, value: str = "", **parts: Unpack[_Parts]) -> Op:
@@ -62,12 +62,12 @@ def _op(name: str, text: str, value: str = "", **parts: Unpack[_Parts]) -> Op:
 def _activation(name: str, rng: random.Random, taken: set[str]) -> Op:
     if name in CONFIGURABLE:
         return _with_settings(name, rng, taken)
-    one = pointwise(name, rng)
-    call = one.torch.replace("{v}", "x")
+    drawn = pointwise(name, rng)
+    call = drawn.torch.replace("{v}", "x")
     text = rng.choice(_SPELLINGS.get(name, (call,)))
-    if one.layer and rng.random() < 0.4 and name not in taken:
+    if drawn.layer and rng.random() < 0.4 and name not in taken:
         taken.add(name)
-        return _op(name, f"self.{name}(x)", call, init_lines=(f"self.{name} = {one.layer}",))
+        return _op(name, f"self.{name}(x)", call, init_lines=(f"self.{name} = {drawn.layer}",))
     if rng.random() < 0.5:
         text = re.sub(r"\bF\.", "torch.nn.functional.", text)
     if rng.random() < _GATED:
@@ -156,11 +156,11 @@ def draw_pool(rng: random.Random, taken: set[str], rank: int) -> Op:
     count = rng.choices((1, 2, 3), (5, 4, 2))[0]
     stride = window
     if count > 1 and rng.random() < 0.3:
-        stride = tuple(max(1, one - 1) for one in window)
+        stride = tuple(max(1, extent - 1) for extent in window)
     # Torch takes at most half of the window as padding.
     most = rng.choice((0, 1))
-    padding = tuple(min(most, one // 2) for one in window)
-    values = tuple(_written(one, rng) for one in (window, stride, padding)[:count])
+    padding = tuple(min(most, extent // 2) for extent in window)
+    values = tuple(_written(setting, rng) for setting in (window, stride, padding)[:count])
     words = ("kernel_size", "stride", "padding")[:count]
     given: tuple[str, ...] = ()
     if rng.random() < 0.55:

@@ -81,7 +81,7 @@ def traced(functions: Sequence[Callable[[Values], Values]], skip: int = -1, scal
 
 
 def healthy(functions: Sequence[Callable[[Values], Values]]) -> bool:
-    """Whether the result is finite, of usual size, and varies as far as it has more than one value."""
+    """True if the result is finite, of usual size, and varies as far as it has more than one value."""
     x = traced(functions)
     if not np.isfinite(x).all() or np.abs(x).max() > _LARGEST:
         return False

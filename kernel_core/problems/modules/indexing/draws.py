@@ -45,9 +45,9 @@ class Program:
     """The length of the result's axis as an expression over the input's."""
     gated: bool = False
     paired: bool = False
-    """Whether the four values are combined in two pairs."""
+    """True if the four values are combined in two pairs."""
     drawn: Mapping[str, str] = field(default_factory=dict)
-    """How inputs are drawn that have another shape."""
+    """The draws of inputs that have another shape."""
     layer: tuple[str, ...] = ()
     """The two sizes of an `nn.Embedding` that holds `x`; `x` is then no input."""
     number: str = ""
@@ -80,11 +80,15 @@ class Program:
 def draw_program(rng: random.Random) -> Program:
     """An axis of a tensor, and views of it."""
     if rng.random() < 0.15:
-        found = views.square(rng)
+        drawn_views = views.square(rng)
         n = rng.choice((256, 500, 512, 768, 1000, 1024))
         square = (Size("batch_size", rng.choice((8, 16, 32)), 2), Size("n", n, rng.randint(5, 11)))
         return Program(
-            Axis(3, -1), found, square, ("batch_size", "n", "n"), drawn={"v": "torch.randn(batch_size, n)"}
+            Axis(3, -1),
+            drawn_views,
+            square,
+            ("batch_size", "n", "n"),
+            drawn={"v": "torch.randn(batch_size, n)"},
         )
     rank = rng.choice((2, 2, 3, 3, 4))
     place = rank - 1 if rng.random() < 0.6 or rank == 2 else rng.choice(range(1, rank - 1))
@@ -93,28 +97,28 @@ def draw_program(rng: random.Random) -> Program:
     operand = views.beside(axis, geometry.length, rng)
     if operand is None and len(geometry.views) == 1:
         operand = View("x", "x")
-    found = (*geometry.views, *((operand,) if operand else ()))
+    drawn_views = (*geometry.views, *((operand,) if operand else ()))
     sizes = draw_sizes(axis, geometry.unit, rng)
     shape = tuple(size.name for size in sizes)
-    return Program(axis, found, sizes, shape, geometry.length, gated=geometry.unit == 2)
+    return Program(axis, drawn_views, sizes, shape, geometry.length, gated=geometry.unit == 2)
 
 
 def draw_sizes(axis: Axis, unit: int, rng: random.Random) -> tuple[Size, ...]:
     """The sizes of a tensor of that rank, of some millions of elements on a GPU."""
     names = rng.choice(_NAMES[axis.rank])
     while True:
-        found = []
+        sizes = []
         for place, name in enumerate(names):
             if place == axis.place:
-                found.append(views.axis_size(name, unit, rng, axis.rank, last=axis.last))
+                sizes.append(views.axis_size(name, unit, rng, axis.rank, last=axis.last))
             else:
                 choices = _BATCH if place == 0 and axis.rank > 2 else _MIDDLE if axis.rank > 2 else _ROWS
-                found.append(Size(name, rng.choice(choices), rng.randint(2, 5)))
+                sizes.append(Size(name, rng.choice(choices), rng.randint(2, 5)))
         numel = 1
-        for size in found:
+        for size in sizes:
             numel *= size.gpu
         if _LEAST <= numel <= _MOST:
-            return tuple(found)
+            return tuple(sizes)
 
 
 def problem(
@@ -140,35 +144,35 @@ def problem(
     parameters = _parameters(program)
     module = Module(
         doc=doc,
-        init_args=tuple(argument for one in parameters for argument in one[0]),
-        init_lines=tuple(one[1] for one in parameters),
+        init_args=tuple(argument for parameter in parameters for argument in parameter[0]),
+        init_lines=tuple(parameter[1] for parameter in parameters),
         forward_args=tuple(inputs),
         forward_lines=tuple(forward),
         sizes=program.sizes,
         inputs=tuple(inputs.values()),
-        init_inputs=tuple(value for one in parameters for value in one[2]),
+        init_inputs=tuple(value for parameter in parameters for value in parameter[2]),
     )
-    names = (*program.operators, *(name for one in formulas for name in one.operators), *operators)
+    names = (*program.operators, *(name for formula in formulas for name in formula.operators), *operators)
     return draft(family, names, module, draw_style(rng))
 
 
 def _parameters(program: Program) -> list[tuple[tuple[str, ...], str, tuple[str, ...]]]:
-    """What the module owns: arguments of its constructor, the line that makes it, values of the arguments."""
+    """The module's own parts: constructor's arguments, the line that makes it, values of the arguments."""
     axis = program.axis
-    found: list[tuple[tuple[str, ...], str, tuple[str, ...]]] = []
+    parameters: list[tuple[tuple[str, ...], str, tuple[str, ...]]] = []
     if program.layer:
         arguments = ("num_embeddings: int", "embedding_dim: int")
-        found.append(
+        parameters.append(
             (arguments, "self.embedding = nn.Embedding(num_embeddings, embedding_dim)", program.layer)
         )
     if any(view.source == "weight" for view in program.views):
         ones = ", 1" * (axis.rank - 1 - axis.place)
         line = f"self.weight = nn.Parameter(torch.randn(size{ones}))"
-        found.append((("size: int",), line, (program.result_length,)))
+        parameters.append((("size: int",), line, (program.result_length,)))
     name = program.number
     if name:
-        found.append(((f"{name}: float",), f"self.{name} = {name}", (program.value,)))
-    return found
+        parameters.append(((f"{name}: float",), f"self.{name} = {name}", (program.value,)))
+    return parameters
 
 
 def _with_parameter(line: str) -> str:
@@ -194,7 +198,7 @@ def _input(source: str, program: Program) -> str:
 def formulas_of(program: Program, count: int, rng: random.Random) -> list[Formula]:
     """A formula over all values, or two over some of them that leave none out."""
     order = rng.sample(program.names, len(program.names))
-    found = []
+    formulas = []
     for number in range(count):
         names = order if count == 1 else (order[:2], order[-2:])[number]
         if program.paired:
@@ -209,8 +213,8 @@ def formulas_of(program: Program, count: int, rng: random.Random) -> list[Formul
             ending=ending,
         )
         hides = any(view.name == HIDDEN for view in program.views)
-        found.append(_hidden(formula, rng) if hides else formula)
-    return found
+        formulas.append(_hidden(formula, rng) if hides else formula)
+    return formulas
 
 
 def _hidden(formula: Formula, rng: random.Random) -> Formula:

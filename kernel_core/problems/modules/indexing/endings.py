@@ -1,4 +1,4 @@
-"""What becomes of formulas over views: one value a position, two side by side, or a reduction of the axis."""
+"""Endings of formulas over views: one value a position, two side by side, or a reduction of the axis."""
 
 from __future__ import annotations
 

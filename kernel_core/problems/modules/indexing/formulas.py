@@ -59,12 +59,12 @@ def draw_formula(
     that the lines assign have the ending, so that two formulas of one problem leave each other alone.
     """
     for _ in range(_TRIES):
-        found = _Drawing(names, rng, ending).formula(gated, paired, number)
-        lines = [line.replace("self.", "") for line in (*found.torch, f"x = {found.result}")]
+        formula = _Drawing(names, rng, ending).formula(gated, paired, number)
+        lines = [line.replace("self.", "") for line in (*formula.torch, f"x = {formula.result}")]
         if worth_computing(
             value_of(lines, {**dict.fromkeys(names), **({number: 0.7} if number else {})}, points())
         ):
-            return found
+            return formula
     raise AssertionError(f"no formula over {', '.join(names)} varies")
 
 
@@ -91,21 +91,21 @@ class _Drawing:
         kinds = [kind for kind in _BINARY if not (gated and changed and kind == "mul")]
         text = self._paired() if paired else self._combined(kinds)
         if after or not self._operators:
-            one = pointwise(rng.choice(_UNARY), rng)
-            text = _filled(one.torch, v=self._once(text, one.torch, "{v}"))
-            self._operators.append(one.operator)
+            last = pointwise(rng.choice(_UNARY), rng)
+            text = _filled(last.torch, v=self._once(text, last.torch, "{v}"))
+            self._operators.append(last.operator)
         return Formula(tuple(self._torch), _plain(text), tuple(self._operators))
 
-    def _change(self, name: str, one: Pointwise) -> None:
+    def _change(self, name: str, function: Pointwise) -> None:
         """A function of one value."""
         rng = self._rng
         own = f"{name}{self._ending or '_new'}"
-        self._operators.append(one.operator)
-        if one.torch.count("{v}") > 1 or rng.random() < 0.3:
+        self._operators.append(function.operator)
+        if function.torch.count("{v}") > 1 or rng.random() < 0.3:
             self._texts[name] = own if self._ending or name == "weight" else name
-            self._torch.append(f"{self._texts[name]} = {one.torch.format(v=name)}")
+            self._torch.append(f"{self._texts[name]} = {function.torch.format(v=name)}")
         else:
-            self._texts[name] = _filled(one.torch, v=name)
+            self._texts[name] = _filled(function.torch, v=name)
 
     def _combined(self, kinds: Sequence[str]) -> str:
         """The values combined from the first to the last."""
@@ -140,7 +140,7 @@ class _Drawing:
             return text
         taken = [*self._names, *(line.split(" = ")[0] for line in self._torch)]
         name = next(
-            one for one in self._rng.sample(_RESULTS, len(_RESULTS)) if one + self._ending not in taken
+            name for name in self._rng.sample(_RESULTS, len(_RESULTS)) if name + self._ending not in taken
         )
         self._torch.append(f"{name}{self._ending} = {_plain(text)}")
         return f"{name}{self._ending}"
@@ -172,7 +172,7 @@ def _plain(text: str) -> str:
 
 
 def _closes_last(text: str) -> bool:
-    """Whether the first bracket closes at the very end."""
+    """True if the first bracket closes at the very end."""
     depth = 0
     for place, sign in enumerate(text):
         depth += (sign == "(") - (sign == ")")

@@ -73,7 +73,7 @@ def draw_lines(given: Sequence[str], rng: random.Random) -> tuple[list[NamedLine
         more = [line.name for line in lines if line.name not in unread]
         chosen = {*unread, *rng.sample(more, min(len(more), rng.choice((0, 0, 1, 2))))}
         results = [line.name for line in lines if line.name in chosen]
-        if all(worth_computing(_value(given, lines, one)) for one in results):
+        if all(worth_computing(_value(given, lines, name)) for name in results):
             return lines, results
     raise AssertionError(f"no lines over {', '.join(given)} vary")
 
@@ -92,7 +92,7 @@ def reference_lines(
     mentions = Counter(word for text in texts.values() for word in re.findall(r"\w+", text))
     for line in lines:
         name = line.name
-        reader = next((one for one in lines if name in one.reads), None)
+        reader = next((line for line in lines if name in line.reads), None)
         if reader is None or reads[name] > 1 or mentions[name] > 1 or name in results:
             continue
         if rng.random() < _INNER_SHARE:
@@ -117,7 +117,7 @@ def _drawn(given: Sequence[str], rng: random.Random) -> list[NamedLine]:
     for name in names[: rng.randint(max(3, len(given)), len(given) + 5)]:
         operator, template = rng.choice(_FORMS)
         first = unread[0] if unread and rng.random() < 0.6 else rng.choice(values)
-        others = [one for one in values if one != first]
+        others = [value for value in values if value != first]
         if "{b}" in template and not others:
             continue
         reads = (first, rng.choice(others)) if "{b}" in template else (first,)
@@ -128,7 +128,7 @@ def _drawn(given: Sequence[str], rng: random.Random) -> list[NamedLine]:
             continue
         made.add(text)
         lines.append(NamedLine(name, operator, text, reads))
-        unread = [one for one in unread if one not in reads]
+        unread = [value for value in unread if value not in reads]
         values.append(name)
         if operator in ("mul", "square"):
             products.add(name)

@@ -33,8 +33,8 @@ def _sizes(*sizes: tuple[str, Sequence[int], int], rng: random.Random) -> tuple[
 
 def _images(rng: random.Random, by: int, *, groups: int = 1) -> tuple[Size, ...]:
     """Images with sides that are multiples of `by`, and channels in multiples of `groups`."""
-    channels = [groups * one for one in (16, 24, 32, 48, 64, 96) if groups * one <= 512]
-    sides = [by * (one // by) for one in (48, 56, 60, 64, 96, 112, 120, 128)]
+    channels = [groups * size for size in (16, 24, 32, 48, 64, 96) if groups * size <= 512]
+    sides = [by * (size // by) for size in (48, 56, 60, 64, 96, 112, 120, 128)]
     return _sizes(
         (rng.choice(("batch_size", "batch", "n")), (8, 12, 16, 24, 32), 2),
         (rng.choice(("channels", "in_channels", "features")), channels, groups * 3),
@@ -51,7 +51,7 @@ def permuted(rng: random.Random) -> Arrangement:
     counts = {3: ((16, 32), (500, 512), (768, 1000)), 4: ((16, 24), (32, 64), (48, 60), (64, 80))}
     few = counts.get(rank, ((8, 12), (16, 24), (10, 12), (32, 40), (30, 36)))
     sizes = _sizes(
-        *((name, one, 2 + i) for i, (name, one) in enumerate(zip(names, few, strict=True))), rng=rng
+        *((name, choices, 2 + i) for i, (name, choices) in enumerate(zip(names, few, strict=True))), rng=rng
     )
     kind = rng.choice(("permute", "permute", "torch_permute", "transpose", "movedim"))
     if kind in ("permute", "torch_permute"):
@@ -192,7 +192,7 @@ def split_heads(rng: random.Random) -> Arrangement:
             "x = x.view(B, T, self.num_heads, C // self.num_heads)",
             "x = x.transpose(1, 2).contiguous()",
         ),
-        sizes=_tokens(rng, ("dim", [number * one for one in (32, 48, 64)], number * 3)),
+        sizes=_tokens(rng, ("dim", [number * size for size in (32, 48, 64)], number * 3)),
         setting=("num_heads", number),
     )
 
@@ -246,7 +246,11 @@ def rearranged(rng: random.Random) -> Draft:
     arrangement = rng.choice(_FORMS)(rng)
     chain = draw_chain(rng, rng.choice((0, 0, 1, 2)), _TAILS)
     style = draw_style(rng)
-    returned = [*arrangement.lines, *(f"x = {one.torch.replace('{v}', 'x')}" for one in chain), "return x"]
+    returned = [
+        *arrangement.lines,
+        *(f"x = {operator.torch.replace('{v}', 'x')}" for operator in chain),
+        "return x",
+    ]
     if not chain and rng.random() < 0.5:
         returned = [*arrangement.lines[:-1], f"return {arrangement.lines[-1].removeprefix('x = ')}"]
     setting = arrangement.setting
@@ -261,4 +265,4 @@ def rearranged(rng: random.Random) -> Draft:
         init_inputs=(setting[0],) if setting else (),
         constants=((setting[0], str(setting[1])),) if setting else (),
     )
-    return draft("rearranged", (arrangement.name, *(one.operator for one in chain)), module, style)
+    return draft("rearranged", (arrangement.name, *(operator.operator for operator in chain)), module, style)

@@ -27,7 +27,7 @@ _DOCS = (
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the given values lie and where the results go."""
+    """The places of the given values and of the results."""
 
     inputs: tuple[str, ...]
     """The arguments of `forward`."""

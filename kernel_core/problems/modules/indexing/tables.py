@@ -40,14 +40,14 @@ def looked_up_rows(rng: random.Random) -> Program:
     axis = Axis(dims + 1, -1)
     a, b, _ = rng.choice(_NAMES)
     layer = (total, "features") if rng.random() < 0.4 else ()
-    found = [_rows(a, "x", "index", rng, flat=dims == 1, layer=bool(layer))]
+    reads = [_rows(a, "x", "index", rng, flat=dims == 1, layer=bool(layer))]
     kind = rng.choice(("other", "extra", "beside", "beside", "beside"))
     if kind != "beside":
         source, at = ("x", "other") if kind == "other" else ("extra", "index")
         owned = bool(layer) and source == "x"
-        found.append(_rows(b, source, at, rng, flat=dims == 1, layer=owned))
+        reads.append(_rows(b, source, at, rng, flat=dims == 1, layer=owned))
     if kind == "beside" or rng.random() < 0.4:
-        found.append(_beside_rows(axis, rng))
+        reads.append(_beside_rows(axis, rng))
     drawn = {
         "x": f"torch.randn({total}, features)",
         "extra": f"torch.randn({total}, features)",
@@ -55,7 +55,7 @@ def looked_up_rows(rng: random.Random) -> Program:
         "table": f"torch.randn({index[-1]}, features)",
     }
     drawn["other"] = drawn["index"]
-    return Program(axis, tuple(found), sizes, (*index, "features"), drawn=drawn, layer=layer)
+    return Program(axis, tuple(reads), sizes, (*index, "features"), drawn=drawn, layer=layer)
 
 
 def _rows(name: str, source: str, index: str, rng: random.Random, *, flat: bool, layer: bool) -> View:
@@ -71,9 +71,9 @@ def _beside_rows(axis: Axis, rng: random.Random) -> View:
     """An operand of the looked-up rows' shape, or broadcast to it."""
     if axis.rank > 2 and rng.random() < 0.3:
         return View("table", "table", operator="table")
-    while (found := views.beside(axis, "{n}", rng)) is None or found.source == "table":
+    while (operand := views.beside(axis, "{n}", rng)) is None or operand.source == "table":
         pass
-    return found
+    return operand
 
 
 def looked_up_bags(rng: random.Random) -> Program:
@@ -89,18 +89,18 @@ def looked_up_bags(rng: random.Random) -> Program:
     axis = Axis(3, rng.choice((1, 1, -2)))
     a, b, _ = rng.choice(_NAMES)
     layer = (total, "features") if rng.random() < 0.5 else ()
-    found = [_bag(a, "x", "index", layer=bool(layer))]
+    reads = [_bag(a, "x", "index", layer=bool(layer))]
     for kind in rng.sample(("other", "extra", "weights", "query", "y"), rng.choice((1, 1, 2))):
         if kind == "weights":
-            found.append(View("g", "weights", ("g = weights.unsqueeze(-1)",), "member_value"))
+            reads.append(View("g", "weights", ("g = weights.unsqueeze(-1)",), "member_value"))
         elif kind == "query":
             line = f"k = query{rng.choice(('.unsqueeze(1)', '[:, None, :]'))}"
-            found.append(View("k", "query", (line,), "bag_row"))
+            reads.append(View("k", "query", (line,), "bag_row"))
         elif kind == "y":
-            found.append(View("y", "y", operator="tensor"))
-        elif not any(view.name == b for view in found):
+            reads.append(View("y", "y", operator="tensor"))
+        elif not any(view.name == b for view in reads):
             source, at = ("x", "other") if kind == "other" else ("extra", "index")
-            found.append(_bag(b, source, at, layer=bool(layer) and source == "x"))
+            reads.append(_bag(b, source, at, layer=bool(layer) and source == "x"))
     drawn = {
         "x": f"torch.randn({total}, features)",
         "extra": f"torch.randn({total}, features)",
@@ -109,7 +109,7 @@ def looked_up_bags(rng: random.Random) -> Program:
         "query": f"torch.randn({names[0]}, features)",
     }
     drawn["other"] = drawn["index"]
-    return Program(axis, tuple(found), sizes, (*names, "features"), drawn=drawn, layer=layer)
+    return Program(axis, tuple(reads), sizes, (*names, "features"), drawn=drawn, layer=layer)
 
 
 def _bag(name: str, source: str, index: str, *, layer: bool) -> View:
@@ -145,17 +145,17 @@ def scores_under_a_table(rng: random.Random) -> Program:
     sizes = draw_sizes(axis, 1, rng)
     shape = tuple(size.name for size in sizes)
     name = rng.choice(("table", "slopes", "shifts", "prior"))
-    found = [View("x", "x"), View(name, name, operator="table")]
+    reads = [View("x", "x"), View(name, name, operator="table")]
     if rng.random() < 0.4:
-        found.append(View("s", "s", operator="row_value"))
+        reads.append(View("s", "s", operator="row_value"))
     if rng.random() < 0.4:
         hidden = View(HIDDEN, HIDDEN, operator="table")
-        found = [found[0], *found[2:], hidden] if len(found) > 2 and rng.random() < 0.5 else [*found, hidden]
+        reads = [reads[0], *reads[2:], hidden] if len(reads) > 2 and rng.random() < 0.5 else [*reads, hidden]
     drawn = {
         name: f"torch.randn({', '.join(shape[-2:])})",
         HIDDEN: f"torch.rand({', '.join(shape[-2:])}) < 0.3",
     }
-    return Program(axis, tuple(found), sizes, shape, drawn=drawn)
+    return Program(axis, tuple(reads), sizes, shape, drawn=drawn)
 
 
 def _table(name: str, rng: random.Random | None) -> View:

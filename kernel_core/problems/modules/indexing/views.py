@@ -23,7 +23,7 @@ class Axis:
 
     @property
     def last(self) -> bool:
-        """Whether neighbours along the axis lie next to each other."""
+        """True if neighbours along the axis lie next to each other."""
         return self.place == self.rank - 1
 
     def cut(self, inside: str) -> str:

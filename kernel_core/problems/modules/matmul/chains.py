@@ -22,7 +22,7 @@ def draw_chain(
         names = set(taken)
         steps = _drawn(rng, length, columns, names, vectors)
         neighbours = itertools.pairwise(steps)
-        if any(one.operator == two.operator for one, two in neighbours):
+        if any(step.operator == following.operator for step, following in neighbours):
             continue
         if worth_computing(values(steps, LINEAR_SPREAD)):
             taken.update(names)

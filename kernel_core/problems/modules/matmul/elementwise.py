@@ -108,7 +108,7 @@ def _draft(
     is_uniform = is_uniform and worth_computing(values(steps, uniform=True))
     drawn = f"torch.{'rand' if is_uniform else 'randn'}({', '.join(size.name for size in sizes)})"
     further = chains.further_inputs(steps)
-    words = listed([step.said for step in steps if step.operator])
+    words = listed([step.phrase for step in steps if step.operator])
     arguments = (*leading, *chains.init_args(steps))
     module = Module(
         doc=rng.choice(("Elementwise: {}.", "Applies {} to a tensor.", "A chain of {}.")).format(words),

@@ -75,7 +75,7 @@ def _cpu_columns(rng: random.Random) -> int:
 
 @dataclass(frozen=True)
 class Tail:
-    """What follows a linear layer: steps, one operator over rows or columns, further steps."""
+    """The part behind a linear layer: steps, one operator over rows or columns, further steps."""
 
     before: tuple[Step, ...]
     operator: str = ""
@@ -110,7 +110,7 @@ class Tail:
 
 
 def _said(steps: Sequence[Step]) -> list[str]:
-    return [step.said for step in steps if step.operator]
+    return [step.phrase for step in steps if step.operator]
 
 
 def linear_module(linear: Linear, tail: Tail, rng: random.Random) -> Module:

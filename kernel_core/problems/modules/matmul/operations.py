@@ -36,18 +36,18 @@ def activation(rng: random.Random, taken: set[str]) -> Step:
     name = rng.choice(NAMES)
     if name in CONFIGURABLE:
         return _configured(name, rng, taken)
-    one = pointwise(name, rng)
-    as_layer = bool(one.layer) and rng.random() < 0.35
+    drawn = pointwise(name, rng)
+    as_layer = bool(drawn.layer) and rng.random() < 0.35
     if not as_layer:
-        return Step(one.operator, (f"x = {_function(one, rng)}",))
-    name = unused((one.operator, "activation", "act"), rng, taken)
-    value = f"x = {one.torch.format(v='x')}"
-    return Step(one.operator, (f"x = self.{name}(x)",), value, init_lines=(f"self.{name} = {one.layer}",))
+        return Step(drawn.operator, (f"x = {_function(drawn, rng)}",))
+    name = unused((drawn.operator, "activation", "act"), rng, taken)
+    value = f"x = {drawn.torch.format(v='x')}"
+    return Step(drawn.operator, (f"x = self.{name}(x)",), value, init_lines=(f"self.{name} = {drawn.layer}",))
 
 
-def _function(one: Pointwise, rng: random.Random) -> str:
-    text = one.torch.format(v="x")
-    if one.operator == "swish" and rng.random() < 0.5:
+def _function(drawn: Pointwise, rng: random.Random) -> str:
+    text = drawn.torch.format(v="x")
+    if drawn.operator == "swish" and rng.random() < 0.5:
         return "torch.sigmoid(x) * x"
     return text.replace("F.", "torch.nn.functional.") if rng.random() < 0.4 else text
 
@@ -151,8 +151,8 @@ def point_twice(rng: random.Random, taken: set[str]) -> list[Step]:
     """Two operators with one parameter of a single value, such as a minimum and a difference."""
     name = unused(_POINT_NAMES, rng, taken)
     first, second = rng.choice((("min", "sub"), ("max", "sub"), ("min", "add"), ("mul", "add")))
-    one = _given_point(_with_point(first, name), name, rng)
-    return [one, replace(_with_point(second, name), points=())]
+    given = _given_point(_with_point(first, name), name, rng)
+    return [given, replace(_with_point(second, name), points=())]
 
 
 def _given_point(step: Step, name: str, rng: random.Random) -> Step:

@@ -46,7 +46,7 @@ OPERANDS = (("A", "B"), ("A", "B"), ("A", "B"), ("x", "y"), ("a", "b"), ("lhs", 
 
 @dataclass(frozen=True)
 class Layout:
-    """Whether an operand is given transposed."""
+    """The operands that are given transposed."""
 
     a: bool = False
     b: bool = False

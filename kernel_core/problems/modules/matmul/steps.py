@@ -33,7 +33,7 @@ class Step:
     """A name for sentences; the operator unless given."""
 
     @property
-    def said(self) -> str:
+    def phrase(self) -> str:
         """The operator in a sentence."""
         return self.word or self.operator
 
@@ -59,7 +59,7 @@ def values_from(steps: Sequence[Step], start: Array) -> Array:
 
 
 def is_visible(steps: Sequence[Step], *, uniform: bool = False) -> bool:
-    """Whether a chain changes most values; a ReLU of uniform ones changes none."""
+    """True if a chain changes most values; a ReLU of uniform ones changes none."""
     return differ(points(uniform=uniform), values(steps, uniform=uniform))
 
 

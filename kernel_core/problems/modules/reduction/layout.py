@@ -36,7 +36,7 @@ class Layout:
 
     @property
     def last(self) -> bool:
-        """Whether the positions along the dimension lie next to each other."""
+        """True if the positions along the dimension lie next to each other."""
         return self.dim % len(self.sizes) == len(self.sizes) - 1
 
     @property
@@ -89,9 +89,11 @@ def draw_sizes(rng: random.Random, rank: int, most: int = _MOST) -> tuple[Size, 
     cpu = rng.choice(_CPU[rank])
     choices = _choices(rank)
     while True:
-        gpu = [rng.choice(one) for one in choices]
+        gpu = [rng.choice(lengths) for lengths in choices]
         if min(_LEAST, most // 4) <= math.prod(gpu) <= most:
-            return tuple(Size(name, one, small) for name, one, small in zip(names, gpu, cpu, strict=True))
+            return tuple(
+                Size(name, length, small) for name, length, small in zip(names, gpu, cpu, strict=True)
+            )
 
 
 def draw_layout(rng: random.Random, ranks: Sequence[int] = (2, 3, 3, 4), most_n: int = 1_000_000) -> Layout:

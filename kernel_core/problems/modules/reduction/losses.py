@@ -121,7 +121,7 @@ _LOSSES = (
 
 @dataclass(frozen=True)
 class _Targets:
-    """Which target belongs to a value: the targets' shape and their name in `forward`."""
+    """The targets' shape, and their name in `forward`."""
 
     shape: str = "@S@"
     torch: str = "targets"

@@ -102,7 +102,7 @@ def _draw_pool(rng: random.Random) -> _Pool:
     rank = rng.choice((1, 2, 2, 3))
     largest = rng.random() < 0.5
     choices = _LONG_WINDOWS if rank < 3 else _WINDOWS
-    size, stride, padding, dilation = rng.choice([one for one in choices if largest or one[3] == 1])
+    size, stride, padding, dilation = rng.choice([window for window in choices if largest or window[3] == 1])
     uneven = _uneven(rng, rank) if rank > 1 and rng.random() < 0.25 else ()
     return _Pool(rank, largest, size, stride, padding, dilation, rng.random() < 0.75, uneven)
 
@@ -111,8 +111,8 @@ def _uneven(rng: random.Random, rank: int) -> tuple[tuple[int, ...], ...]:
     """Kernel size, stride and at times padding, not the same along all axes."""
     while True:
         kernel = tuple(rng.choice((1, 2, 3, 3, 4, 5)) for _ in range(rank))
-        stride = tuple(rng.choice((1, 2, one)) for one in kernel)
-        padding = tuple(rng.randint(0, one // 2) for one in kernel)
+        stride = tuple(rng.choice((1, 2, extent)) for extent in kernel)
+        padding = tuple(rng.randint(0, extent // 2) for extent in kernel)
         if len(set(kernel)) > 1:
             return (kernel, stride, padding) if rng.random() < 0.6 else (kernel, stride, (0,) * rank)
 
@@ -120,7 +120,7 @@ def _uneven(rng: random.Random, rank: int) -> tuple[tuple[int, ...], ...]:
 def _uneven_module(rng: random.Random, pool: _Pool, attribute: str) -> Module:
     """Tuples for kernel size, stride and padding, given to the constructor or written out."""
     names = ("kernel_size", "stride", "padding")
-    texts = [str(one) for one in pool.uneven]
+    texts = [str(setting) for setting in pool.uneven]
     given = rng.random() < 0.7
     inside = [f"{name}={name if given else text}" for name, text in zip(names, texts, strict=True)]
     inside += ["count_include_pad=False"] if not pool.largest and not pool.count_padding else []
@@ -197,7 +197,10 @@ def _pool_sizes(rng: random.Random, rank: int, cpu: int) -> tuple[Size, ...]:
     )
     return (
         *first,
-        *(Size(name, one, cpu + place) for place, (name, one) in enumerate(zip(names, lengths, strict=True))),
+        *(
+            Size(name, length, cpu + place)
+            for place, (name, length) in enumerate(zip(names, lengths, strict=True))
+        ),
     )
 
 
@@ -207,8 +210,8 @@ def _global_module(rng: random.Random, rank: int, largest: bool, keep: bool) -> 
     axes = rng.choice((f"({axes})", f"[{axes}]")) if rank > 1 else axes
     kept = ", keepdim=True" if keep else ""
     ones = "(" + ", ".join("1" for _ in range(rank)) + ")"
-    one = rng.choice(("1", ones)) if rank > 1 else "1"
-    layer = f"self.pool = nn.Adaptive{'Max' if largest else 'Avg'}Pool{rank}d({one})"
+    extent = rng.choice(("1", ones)) if rank > 1 else "1"
+    layer = f"self.pool = nn.Adaptive{'Max' if largest else 'Avg'}Pool{rank}d({extent})"
     function = "amax" if largest else "mean"
     direct = rng.choice((f"torch.{function}(x, dim={axes}{kept})", f"x.{function}(dim={axes}{kept})"))
     with_layer = keep and rng.random() < 0.6

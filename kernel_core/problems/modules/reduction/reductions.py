@@ -44,7 +44,7 @@ _REDUCTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """A sentence, and ways to write it with, at `@KEEP@`, the argument `keepdim`."""
 _LONGEST = {"mean": 8192, "prod": 2048, "abs_mean": 8192}
-"""Where a longer dimension would leave results that hardly differ, or that overflow."""
+"""The longest dimension where a longer one would leave results that hardly differ, or that overflow."""
 
 
 def reduce_dim(rng: random.Random) -> Draft:
