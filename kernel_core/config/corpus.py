@@ -87,10 +87,6 @@ class IngestConfig(Config):
         "0.33, 0.22.",
     )
     left_out: tuple[str, ...] = Field((), description="Families that the generators do not draw.")
-    drawn_names: bool = Field(
-        False,
-        description="Give half of the problems of `generator` names from a large vocabulary.",
-    )
     grades: Literal["all", "fastest"] = Field(
         "all",
         description="All kernels of a problem, or the fused and tuned ones alone.",

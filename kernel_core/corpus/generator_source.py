@@ -17,7 +17,6 @@ from kernel_core.problems.generators import ENDLESS_SUITES, draw_graphs, generat
 from kernel_core.problems.graded import Generated, GradedKernel
 from kernel_core.problems.modules.generate import generate_modules
 from kernel_core.problems.modules.groups import GROUPS
-from kernel_core.problems.renaming import with_drawn_names
 from kernel_core.records import Exemplar, Problem
 
 
@@ -37,7 +36,7 @@ def draw_settings(source: Source, config: IngestConfig) -> dict[str, object]:
 
 
 _SETTINGS = {
-    "generated": ("generator_rows", "drawn_names"),
+    "generated": ("generator_rows",),
     "modules": ("modules_rows", "modules_more"),
     "graphs": ("graphs_rows", "graphs_levels"),
 }
@@ -72,8 +71,7 @@ def generated_exemplars(source: Source, config: IngestConfig) -> Iterator[Exempl
 def _chains(config: IngestConfig) -> Iterator[Generated]:
     if config.generator_rows:
         families = _kept(generator_of("generated").trained, config)
-        for made in generate("train", config.generator_rows, config.seed, families):
-            yield with_drawn_names(made) if config.drawn_names else made
+        yield from generate("train", config.generator_rows, config.seed, families)
 
 
 def _modules(config: IngestConfig) -> Iterator[Generated]:

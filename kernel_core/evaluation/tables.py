@@ -155,6 +155,9 @@ def work_rows(card: Scorecard) -> list[Row]:
         rows.append({"what": name, "value": f"{work.fused_tails} {correct}"})
     if work.own_share_unknown:
         rows.append({"what": "own share not known", "value": f"{work.own_share_unknown} {correct}"})
+    if work.without_compile and card.conditions.baseline == "fair":
+        name = "`torch.compile` was not timed, so `fair` is eager alone"
+        rows.append({"what": name, "value": f"{work.without_compile} {correct}"})
     if work.not_exercised:
         name = "loops or grids that turn more at the problem's own sizes"
         rows.append({"what": name, "value": f"{work.not_exercised} {correct}"})

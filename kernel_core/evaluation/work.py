@@ -35,6 +35,8 @@ class WorkCounts(Record):
     own_share_unknown: int
     fused_tails: int
     """Correct answers with less than `FUSED_TAIL_BELOW` of the time in own kernels."""
+    without_compile: int = 0
+    """Timed correct answers for which `torch.compile` has no time: their fair baseline is eager alone."""
     not_exercised: int = 0
     """Correct answers whose loops or grids turned less than at the problems' own sizes."""
 
@@ -60,5 +62,9 @@ def work_of(outcomes: Sequence[Outcome]) -> WorkCounts:
         own_share=(low, middle, high) if shares else None,
         own_share_unknown=len(correct) - len(shares),
         fused_tails=sum(share < FUSED_TAIL_BELOW for share in shares),
+        without_compile=sum(
+            "fair" in outcome.over and not {"compile", "compile_tf32"} & outcome.over.keys()
+            for outcome in correct
+        ),
         not_exercised=sum(not outcome.is_exercised for outcome in correct),
     )

@@ -59,12 +59,6 @@ def test_the_fused_and_tuned_kernels_alone_come_as_tuned(name):
     assert [row.kernel_hash for row in fastest] == good
 
 
-def test_drawn_names_change_names_alone():
-    plain, renamed = (drawn("generator", generator_rows=8, drawn_names=value) for value in (False, True))
-    assert [one.family for one in plain] == [one.family for one in renamed]
-    assert 0 < sum(a.kernel_code != b.kernel_code for a, b in zip(plain, renamed, strict=True)) < len(plain)
-
-
 def test_kernels_of_modules_are_the_generators():
     rows = drawn("modules", modules_rows=12)
     made = list(answered_problems(generate_modules("train", 12, 0)))

@@ -323,3 +323,22 @@ def test_correct_answers_with_loops_that_turned_too_little_are_counted():
         "value": "1 of 2 correct answers",
     }
     assert row in work_rows(card)
+
+
+def test_a_fair_baseline_without_torch_compile_is_counted():
+    timed = evaluated()
+    failed = tuple(
+        row.model_copy(update={"timing": None, "failure": "PermissionError"})
+        if row.kind.startswith("compile")
+        else row
+        for row in timed.baselines
+    )
+    answers = (timed, timed.model_copy(update={"baselines": failed}))
+    made = CPU.model_copy(update={"device": "cuda"})
+    outcomes = [problem("a", *(outcome_of(answer, 0) for answer in answers))]
+    card = make_scorecard(outcomes, (1,), (), made, [])
+    row = {
+        "what": "`torch.compile` was not timed, so `fair` is eager alone",
+        "value": "1 of 2 correct answers",
+    }
+    assert row in work_rows(card)

@@ -26,7 +26,7 @@ ON_CPU = [
 ]
 SMALLEST = [
     *("policy.device=cpu", "policy.dtype=float32", "policy.decoding=growing", "policy.max_context=16384"),
-    *("policy.lora_rank=2", "ingest.modules_rows=6", "ingest.generator_rows=4"),
+    *("policy.lora_rank=2", "ingest.modules_rows=6", "ingest.graphs_rows=4"),
     *("train.cold_start.steps=2", "train.cold_start.conversations=12", "train.cold_start.batch_tokens=16384"),
     *("train.cold_start.minibatch_tokens=16384", "train.cold_start.warmup=1", "train.steps=2"),
     *("train.problems_per_step=1", "train.group_size=2", "train.curriculum.probe_problems=1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from pathlib import Path
 
 from kernel_core.gym.channel import framing
@@ -53,6 +54,17 @@ def test_a_confined_process_reads_libraries_and_writes_only_its_folder(tmp_path:
         "fork": False,
         "descriptors": False,
     }
+
+
+def test_a_folder_of_installed_packages_on_the_path_is_readable(tmp_path: Path, monkeypatch) -> None:
+    """`torch.compile` imports what it finds there: a package that it may not read makes it fail."""
+    installed, sources = tmp_path / "installed", tmp_path / "sources"
+    for folder in (installed / "redis-8.1.0.dist-info", sources / "redis"):
+        folder.mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(installed), str(sources), ""])
+    roots = sandbox.readable_roots()
+    assert str(installed) in roots
+    assert str(sources) not in roots
 
 
 def _try(action: object) -> bool:

@@ -126,11 +126,18 @@ def missing_features(features: tuple[str, ...]) -> tuple[str, ...]:
 def readable_roots() -> tuple[str, ...]:
     """The folders of Python, its packages and the system's libraries: all readable paths."""
     roots = {sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), "/usr", "/lib", "/lib64", "/bin"}
-    roots |= {entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))}
+    roots |= {entry for entry in sys.path if _has_packages(entry)}
     roots |= {"/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/zero", "/dev/urandom"}
     roots |= {str(folder) for folder in (*_compiler_folders(), toolkit()) if folder is not None}
     roots |= {"/proc/driver/nvidia", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system"}
     return tuple(sorted(root for root in roots if Path(root).exists()))
+
+
+def _has_packages(entry: str) -> bool:
+    """True for a folder of installed packages, such as one that `pip install --target` filled."""
+    if entry.endswith(("site-packages", "dist-packages")):
+        return True
+    return bool(entry) and next(Path(entry).glob("*.dist-info"), None) is not None
 
 
 def _compiler_folders() -> set[Path]:
