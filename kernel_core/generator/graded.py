@@ -33,15 +33,20 @@ def graded_kernels(problem: Problem) -> list[GradedKernel]:
     return list({written.source: graded(written) for written in answers}.values())
 
 
-def taught_answer(problem: Problem, on_meta: bool = False, library: frozenset[str] = CONVOLUTIONS) -> Answer:
+def taught_answer(
+    problem: Problem,
+    precision: str = "tf32",
+    on_meta: bool = False,
+    library: frozenset[str] = CONVOLUTIONS,
+) -> Answer:
     """Return an answer in which calls of `library` stay torch's if a kernel is left to write, else none.
 
     Raises Unreadable as `answer` does.
     """
     try:
-        return answer(problem, on_meta=on_meta, library=library)
+        return answer(problem, precision, on_meta, library)
     except Unreadable:
-        return answer(problem, on_meta=on_meta)
+        return answer(problem, precision, on_meta)
 
 
 def graded(written: Answer) -> GradedKernel:
