@@ -31,8 +31,10 @@ _GEOMETRY = ("stride", "padding", "dilation", "output_padding")
 """Numbers of a convolution that keep their text where they are 0 or 1: all are written alike."""
 CONVOLUTIONS = frozenset(f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3))
 """Convolutions by torch's names: cuDNN's kernels are the fastest for most sizes."""
-PRODUCTS = CONVOLUTIONS | {
-    *("linear", "bilinear", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "einsum"),
+WEIGHTED = CONVOLUTIONS | {"linear"}
+"""Convolutions and products with a weight: layers of a network around its own steps."""
+PRODUCTS = WEIGHTED | {
+    *("bilinear", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "einsum"),
     "scaled_dot_product_attention",
 }
 """Convolutions and matrix products by torch's names: a library has its own kernels for them."""
