@@ -101,19 +101,7 @@ def resize(problem: Problem, constants: Mapping[str, Constant]) -> Problem:
     """
     for name, value in constants.items():
         _check_size(problem, name, value)
-    lines = problem.source.encode().split(b"\n")
-    tree = syntax_tree(problem.source)
-    changed = [
-        assignment for assignment in (*_assignments(tree), *_members(tree)) if assignment.name in constants
-    ]
-    for assignment in sorted(
-        changed, key=lambda assignment: (assignment.first_line, assignment.first_byte), reverse=True
-    ):
-        head = lines[assignment.first_line - 1][: assignment.first_byte]
-        tail = lines[assignment.last_line - 1][assignment.last_byte :]
-        text = (assignment.head + repr(constants[assignment.name])).encode()
-        lines[assignment.first_line - 1 : assignment.last_line] = [head + text + tail]
-    source = b"\n".join(lines).decode()
+    source = replace_constants(problem.source, constants)
     return problem.model_copy(
         update={
             "source": source,
@@ -121,6 +109,28 @@ def resize(problem: Problem, constants: Mapping[str, Constant]) -> Problem:
             "constants": {**problem.constants, **constants},
         }
     )
+
+
+def replace_constants(
+    source: str, values: Mapping[str, Constant], known: Mapping[str, Constant] | None = None
+) -> str:
+    """Rewrite module-level constants of a module's text, each in its place; with `known` only those that have
+    its values."""
+    lines = source.encode().split(b"\n")
+    tree = syntax_tree(source)
+    changed = [
+        assignment
+        for assignment in (*_assignments(tree), *_members(tree))
+        if assignment.name in values and (known is None or assignment.value == known.get(assignment.name))
+    ]
+    for assignment in sorted(
+        changed, key=lambda assignment: (assignment.first_line, assignment.first_byte), reverse=True
+    ):
+        head = lines[assignment.first_line - 1][: assignment.first_byte]
+        tail = lines[assignment.last_line - 1][assignment.last_byte :]
+        text = (assignment.head + repr(values[assignment.name])).encode()
+        lines[assignment.first_line - 1 : assignment.last_line] = [head + text + tail]
+    return b"\n".join(lines).decode()
 
 
 def with_members(problem: Problem) -> Problem:

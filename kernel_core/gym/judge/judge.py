@@ -100,7 +100,11 @@ class Judge:
         poison = derive_seed(case.seed, "poison")
         with self._workers.share():
             header, arena = load_header(
-                reference, case.source, poison, case.configuration, copy_state=not self._strict
+                reference,
+                case.source_at(reference.sizes),
+                poison,
+                case.configuration,
+                copy_state=not self._strict,
             )
         descriptors = (arena.descriptor,)
         answer = talk.ask(header, (Loaded, NotLoaded), descriptors=descriptors, turn=self._workers.share)

@@ -125,7 +125,7 @@ class ReplayCheck:
         """The trial, when its outputs are right."""
         case, recorded = self._case, self._recorded
         header = {
-            "source": case.source,
+            "source": case.source_at(self._reference.sizes),
             "kernels": [kernel.model_dump() for kernel in recorded.kernels],
             "trace": recorded.trace,
             "poison": derive_seed(case.seed, "poison of replays"),

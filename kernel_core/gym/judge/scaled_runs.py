@@ -40,7 +40,6 @@ from kernel_core.gym.oracle.trial import Trial, loose
 from kernel_core.gym.prediction.full_size import run_without_data
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.workers.workers import Workers
-from kernel_core.problems.source import resize
 from kernel_core.records import NOT_EXERCISED, Verdict
 
 TUNED = "autotune"
@@ -108,8 +107,7 @@ class ScaledRuns:
 
     def _probed(self, tried: Sequence[Sizes], reference: Reference, case: Case) -> list[_Probed]:
         """Return the turns at each of these sizes. Host code that fails there turns nothing."""
-        sources = [resize(reference.problem, sizes).source for sizes in tried]
-        probed = run_without_data(case, reference, sources, self._workers) if tried else ""
+        probed = run_without_data(case, reference, tried, self._workers) if tried else ""
         if isinstance(probed, str):
             return [_Probed()] * len(tried)
         return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,7 +30,8 @@ from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.workers.child import Answer, describe
 from kernel_core.gym.workers.payload import pack
 from kernel_core.gym.workers.workers import Workers
-from kernel_core.records import Verdict
+from kernel_core.problems.source import resize
+from kernel_core.records import Constant, Verdict
 
 _NO_DOUBT = "predicted with no more programs than ran"
 _USUAL_GROWTH = 16
@@ -59,8 +60,7 @@ class Rehearsal:
 
 def rehearse(case: Case, reference: Reference, workers: Workers) -> Rehearsal | None:
     """Have host code run without data. None, with a finding, where that tells nothing of the candidate."""
-    sources = (reference.source, reference.problem.source)
-    rehearsed = run_without_data(case, reference, sources, workers)
+    rehearsed = run_without_data(case, reference, (reference.sizes, {}), workers)
     if isinstance(rehearsed, str):
         case.note("not_rehearsed", f"{rehearsed[:150]}; {_NO_DOUBT}")
         return None
@@ -87,21 +87,19 @@ def rehearse(case: Case, reference: Reference, workers: Workers) -> Rehearsal | 
 
 
 def run_without_data(
-    case: Case, reference: Reference, sources: Sequence[str], workers: Workers
+    case: Case, reference: Reference, sizes: Sequence[Mapping[str, Constant]], workers: Workers
 ) -> Rehearsed | str:
-    """The launches of host code for each of these versions of the problem, or the reason why they are
-    unknown."""
+    """The launches of host code at each of these sizes of the problem, or the reason why they are unknown."""
     header = {
-        "source": case.source,
         "configuration": case.configuration,
         "precision": reference.problem.precision,
         "gradients": reference.gradients,
-        "sizes": [_describe_size(reference, source) for source in sources],
+        "sizes": [_describe_size(case, reference, run_sizes) for run_sizes in sizes],
     }
     with workers.open_child("rehearse") as talk:
         answer = talk.ask(header, (Rehearsed, Failure))
     claim = answer.claim if isinstance(answer, Answer) else None
-    return claim if isinstance(claim, Rehearsed) and len(claim.passes) == len(sources) else describe(answer)
+    return claim if isinstance(claim, Rehearsed) and len(claim.passes) == len(sizes) else describe(answer)
 
 
 def num_programs(kernels: Sequence[Kernel], some: RehearsedPass) -> dict[KernelLine, int]:
@@ -204,11 +202,11 @@ def _spread(works: Sequence[Work], programs: Sequence[int]) -> list[Work]:
     ]
 
 
-def _describe_size(reference: Reference, source: str) -> dict[str, Any]:
-    """Arguments and inputs without contents, laid out as a candidate gets them."""
-    problem = reference.problem
-    program = ProblemModule(source, problem.id, problem.precision, "meta")
-    described = {}
+def _describe_size(case: Case, reference: Reference, sizes: Mapping[str, Constant]) -> dict[str, Any]:
+    """The candidate's text, and arguments and inputs without contents, laid out as a candidate gets them."""
+    problem = resize(reference.problem, sizes) if sizes else reference.problem
+    program = ProblemModule(problem.source, problem.id, problem.precision, "meta")
+    described: dict[str, Any] = {"source": case.source_at(sizes)}
     with own_seeds("meta"):
         for part, values in (("arguments", program.arguments()), ("inputs", program.inputs())):
             tensors: list[torch.Tensor] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,11 +13,13 @@ from kernel_core.gym.channel.messages import Kernel, Launch
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.contract.version import GYM_VERSION
 from kernel_core.gym.oracle.input_families import Draw
+from kernel_core.gym.oracle.repeated_constants import at_sizes
 from kernel_core.gym.verdict.feedback import describe
 from kernel_core.gym.verdict.recorded_pass import Recorded, joined
 from kernel_core.records import (
     BaselineKind,
     BaselineTiming,
+    Constant,
     Evaluation,
     Finding,
     KernelUse,
@@ -121,6 +123,10 @@ class Case(Ruling):
         """The candidate's text."""
         candidate = self.request.candidate
         return "" if isinstance(candidate, NoCandidate) else candidate.source
+
+    def source_at(self, sizes: Mapping[str, Constant]) -> str:
+        """The candidate's text for a run at these sizes of the problem."""
+        return at_sizes(self.source, self.request.problem, sizes)
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:

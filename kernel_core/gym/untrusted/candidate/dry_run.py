@@ -52,13 +52,12 @@ class _Enough(BaseException):
 
 
 def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
-    """One request has the text, and arguments and inputs of several sizes. One answer has a pass or a failure
+    """One request has the text, arguments and inputs of several sizes. One answer has a pass or a failure
     for each size. It is the second pass: work that a first pass prepares, such as packed weights, is not the
     work of a pass."""
     answer_for(cage["gpu"])
     header = framing.receive(channel).header
     path = Path.cwd() / CANDIDATE_FILE
-    path.write_text(header["source"])
     launches = _Launches()
     _write_launches_down(launches)
     begin_with(header["configuration"])
@@ -66,14 +65,18 @@ def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
     forget_memory()
     _give_addresses()
     stand_in = StandIn(_DEVICE, cage["gpu"], path)
-    try:
-        with stand_in:
-            module = import_candidate(header["source"], path)
-    except BaseException as error:
-        framing.send(channel, _failure(error, path))
-        return
-    passes = []
+    passes: list[dict[str, Any]] = []
+    source, module = None, None
     for size in header["sizes"]:
+        try:
+            if size["source"] != source:
+                source = size["source"]
+                path.write_text(source)
+                with stand_in:
+                    module = import_candidate(source, path)
+        except BaseException as error:
+            framing.send(channel, _failure(error, path))
+            return
         try:
             passes.append(_rehearse_size(module, size, header, launches, stand_in))
         except BaseException as error:
