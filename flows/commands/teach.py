@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from flows.commands.judge import judge_one
 from flows.commands.outputs import require_writable
-from flows.terminal import say
+from flows.terminal import say, working
 from kernel_core.errors import ConfigError, NotAProblem
 from kernel_core.interop.batch import request_of
 from kernel_core.problems.load import load_file, load_folder
+
+AT_ONCE = 128
+"""Problems of a folder whose rows are written together."""
 
 
 def teach(
@@ -68,10 +71,18 @@ def teach(
 def _cover(folder: Path, device: str, precision: str, out: Path | None, judged: bool, as_json: bool) -> int:
     from kernel_core.generator.coverage import cover, summary
 
-    rows = cover(load_folder(folder), device, precision, judged)
+    problems, rows = load_folder(folder), list[dict[str, Any]]()
     if out is not None:
         require_writable("--out", out, folder)
-        out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        out.write_text("", encoding="utf-8")
+    for start in range(0, len(problems), AT_ONCE):
+        end = min(start + AT_ONCE, len(problems))
+        with working(f"problems {start + 1} to {end} of {len(problems)}"):
+            part = cover(problems[start:end], device, precision, judged)
+        rows += part
+        if out is not None:
+            with out.open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(row) + "\n" for row in part)
     counts = summary(rows)
     for outcome, number in counts.items():
         say(f"{number:5} {outcome}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +21,8 @@ from kernel_core.runs.configure import build
 if TYPE_CHECKING:
     from kernel_core.gym.pool.pool import PooledGym
 
+_MAX_CPU_JUDGES = 16
+"""Each takes up to a gigabyte of memory."""
 _MAX_GPUS = 64
 """More than any node has."""
 _Judge = Callable[[list[JudgeRequest]], Sequence[Evaluation | DojoError]]
@@ -104,10 +107,10 @@ def judge_here(
 
 
 def _num_workers(num_requests: int, gym: dict[str, str]) -> int:
-    """Return the number of judges: one for one kernel; for many, two, or all GPUs of this host or each
-    node."""
+    """Return the number of judges: one for one kernel; for many, the cores or the GPUs of this host, or of
+    each node."""
     if num_requests == 1 or gym["device"] == "cpu":
-        return min(2, num_requests)
+        return min(_MAX_CPU_JUDGES, len(os.sched_getaffinity(0)), num_requests)
     if gym["cluster"] == "ray":
         return _MAX_GPUS
     import torch
