@@ -25,7 +25,7 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
 
     The policy that is evaluated and asked for winners is the one that is trained, whatever the
     settings of those stages say. A pretrained model is also evaluated before it is taught, with one sample
-    a problem. Rounds of expert iteration come before RL; `train.method=frozen` leaves RL out.
+    a problem and the full prompt. Rounds of expert iteration come before RL; `train.method=frozen` leaves RL out.
 
     Args:
         config: Settings of every stage.
@@ -38,7 +38,7 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
         lay_corpus(here, config.ingest, config.index, mode)
         if needs_cold_start(config.train):
             if is_untaught(policy):
-                untaught = asked(config.evaluate.with_one_sample, policy, UNTAUGHT)
+                untaught = asked(config.evaluate.of_untaught, policy, UNTAUGHT)
                 made = {"index": here.store.child("index")}
                 route(evaluate, mode, made, config=untaught, name=UNTAUGHT_CARD, **where)
             route(cold_start, mode, foundations(here, config.train), config=config.train, **where)

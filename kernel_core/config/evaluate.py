@@ -62,9 +62,11 @@ class EvaluateConfig(RolloutStageConfig):
         return self.answers is None and super().policy_on_gpu
 
     @property
-    def with_one_sample(self) -> Self:
-        """Return the same evaluation with one sample a problem."""
-        return self.model_copy(update={"samples_per_problem": 1, "k": (1,)})
+    def of_untaught(self) -> Self:
+        """Return the evaluation of a model before its cold start: one sample a problem, and the prompt that
+        says what an answer looks like."""
+        rollout = self.rollout.model_copy(update={"template": "full"})
+        return self.model_copy(update={"samples_per_problem": 1, "k": (1,), "rollout": rollout})
 
     @model_validator(mode="after")
     def _k_follows_samples(self) -> Self:

@@ -107,7 +107,7 @@ def forecast(config: PipelineConfig) -> Iterator[Planned]:
     yield Planned("index", f"their kernels by {config.index.embedder}", config.index.device.upper(), None)
     if needs_cold_start(train):
         if is_untaught(policy):
-            yield _asked(UNTAUGHT_CARD, config.evaluate.with_one_sample, policy, size)
+            yield _asked(UNTAUGHT_CARD, config.evaluate.of_untaught, policy, size)
         yield _taught(train, weights, size)
     else:
         reason = "cold_start: none" if is_untaught(policy) else f"{policy.model} is taught already"

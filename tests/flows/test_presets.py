@@ -141,6 +141,13 @@ def test_one_preset_teaches_trains_and_measures_any_code_model(name, tmp_path):
     assert {one.gym.device for one in (train, config.evaluate, config.best_of_n)} == {"cuda"}
 
 
+def test_an_untaught_model_is_told_the_form_of_an_answer():
+    evaluation = chosen("pipeline", "coder").evaluate
+    assert evaluation.rollout.template == "compact"
+    assert evaluation.of_untaught.rollout.template == "full"
+    assert evaluation.of_untaught.samples_per_problem == 1
+
+
 def test_whoever_writes_kernels_on_a_gpu_has_room_for_them():
     pipeline = chosen("pipeline", "coder-7b")
     for config in (pipeline.train, pipeline.evaluate, pipeline.best_of_n, chosen("evaluate", "kernelbench")):
