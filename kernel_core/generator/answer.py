@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from kernel_core.generator.fuse import Plan, Region
 from kernel_core.generator.ir import CHEAP, Value, make
-from kernel_core.generator.launches import Launches
+from kernel_core.generator.launches import WHY_COPIED, Launches
 from kernel_core.generator.module import input_texts, kept
 from kernel_core.generator.names import take_name
 from kernel_core.generator.read import Graph, Unreadable, read
@@ -233,6 +233,9 @@ class _Writer(Launches):
         number = len(kernels_by_name)
         kernels = "one kernel" if number == 1 and not calls else f"{number} kernel{'s' * (number > 1)}"
         text.append(f"{', '.join(dict.fromkeys(self.graph.steps))}: {kernels}.")
+        reason = WHY_COPIED.removeprefix("# ")
+        copies = self._with_keys(", ".join(f"{name} = {made}" for made, name in self.copies.items()))
+        text += [f"{copies}: {reason}"] if copies else []
         for kernel in kernels_by_name.values():
             totals = ", ".join(dict.fromkeys(map(self._with_keys, self.totals.get(kernel.name, ()))))
             fused = f" Fuses {', '.join(kernel.fused)}." if len(kernel.fused) > 1 else ""

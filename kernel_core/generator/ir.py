@@ -8,6 +8,7 @@
 | `cast`, `copy` | tensor | |
 | `full`, `iota` | number; first, step | `dim` of `iota`: value grows along it |
 | `reshape`, `permute`, `expand`, `slice`, `flip`, `roll`, `pad`, `cat` | tensors | layout |
+| `transposed` | tensor | `order`: the host's copy with the axes in another order |
 | `gather` | tensor, index of the result's shape | `dim` |
 | `take` | tensor, indices of one shape | `dims` that are indexed; `place` of the indices' axes; `wraps` |
 | `scatter` | tensor, source, its indices | `kind`: `store`, `sum`, `amax`, `amin`; `axes`, `bounded` |

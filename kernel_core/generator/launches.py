@@ -11,11 +11,13 @@ from kernel_core.generator.ir import CHEAP, Value, stored
 from kernel_core.generator.names import canonical, take_name
 from kernel_core.generator.read import Graph, Unreadable
 from kernel_core.generator.schedules.written import Written
-from kernel_core.generator.shapes import run_in, shape_text
+from kernel_core.generator.shapes import order_text, run_in, shape_text, starred
 from kernel_core.generator.sizes import Size, host, is_named
 
 _SPATIAL, _MANY_DIMENSIONS = ("conv", "window"), 2
 """Regions that need dimensions of an image one by one; so many get names together."""
+WHY_COPIED = "# Hopper's TF32 products read both operands along K."
+"""Comment of copies with K contiguous."""
 
 
 class Launches:
@@ -34,6 +36,8 @@ class Launches:
         """Sizes of each launch, by the name of its kernel."""
         self.assigned: dict[str, str] = {}
         """Host texts of the totals of the last launch by name."""
+        self.copies: dict[str, str] = {}
+        """Names of copies with their axes in another order, by the texts that make them."""
 
     def _host_lines(self, ready: dict[int, Written]) -> None:
         """Launches and calls, each as soon as its tensors are there."""
@@ -65,16 +69,19 @@ class Launches:
             start = written.starts_from
             own = [] if start is None or start.op == "full" else [self._base(start)]
             return own + [
-                argument for argument in written.tensors.values() if argument not in written.outputs
+                self._base(argument)
+                for argument in written.tensors.values()
+                if argument not in written.outputs
             ]
         return [self._base(tensor) for tensor in item[0].tensors]
 
     def _base(self, value: Value) -> Value:
-        while value.op in CHEAP and id(value) not in self.plan.materialised:
+        while value.op == "transposed" or (value.op in CHEAP and id(value) not in self.plan.materialised):
             value = value.inputs[0]
         return value
 
     def _launch(self, written: Written) -> None:
+        self._copy([value for value in written.tensors.values() if value.op == "transposed"])
         for value in written.outputs:
             made = self._allocated(value, written)
             wanted = "out" if value in self.plan.outputs else f"{value.origin[1].strip('_') or 'x'}_out"
@@ -94,7 +101,7 @@ class Launches:
         constants = [f"{name}={renamed(text)}" for name, text in written.constants.items()]
         constants += [f"num_warps={written.warps}"] if written.warps != 4 else []
         ranks = {name: len(shape) for name, shape in self._shapes(written)}
-        arguments = [*tensors, *_starred(given, ranks), *constants]
+        arguments = [*tensors, *starred(given, ranks), *constants]
         self.lines.append(f"{written.name}[{grid}]({', '.join(arguments)})")
 
     def _shapes(self, written: Written) -> list[tuple[str, tuple[int, ...]]]:
@@ -172,6 +179,17 @@ class Launches:
         if any(self._memory(tensor) == like and tensor.dtype == value.dtype for tensor in tensors):
             return f"torch.{function}_like({like}{fill})"
         return f"torch.{function}({shape}{fill}, device={device}, dtype={dtype})"
+
+    def _copy(self, values: list[Value]) -> None:
+        """Copies of tensors with their axes in another order; one of each for all launches that read it."""
+        made: list[str] = []
+        for value in values:
+            text = f"{self._expression(value.inputs[0])}.{order_text(value.order)}.contiguous()"
+            if text not in self.copies:
+                self.copies[text] = self._name(value, value.origin[1])
+                made.append(f"{self.copies[text]} = {text}")
+            self.names[id(value)] = self.copies[text]
+        self.lines += [WHY_COPIED, *made] if made else []
 
     def _call(self, values: list[Value]) -> None:
         """A call that stays torch's."""
@@ -262,28 +280,6 @@ class Launches:
         self.taken |= set(names)
         named = [pattern.sub(lambda match: texts[match[0]], line) for line in lines]
         return [*named[: places[0]], f"{', '.join(names)} = {leaf.text}.shape", *named[places[0] :]]
-
-
-def _starred(arguments: list[str], ranks: dict[str, int]) -> list[str]:
-    """The arguments with a shape's last dimensions, or a tuple of geometry, as one with a star."""
-    result: list[str] = []
-    while arguments:
-        text, *arguments = arguments
-        tensor, _, axis = text.removesuffix("]").partition(".shape[")
-        name, _, number = text.removesuffix("]").rpartition("[")
-        if axis.isdigit() and tensor in ranks:
-            first, rank = int(axis), ranks[tensor]
-            rest = [f"{tensor}.shape[{k if k < rank - 1 else -1}]" for k in range(first + 1, rank)]
-            star = f"*{tensor}.shape[{first}:]"
-        elif number == "0" and name.endswith((".stride", ".padding", ".dilation")):
-            rest = [other for k, other in enumerate(arguments, start=1) if other == f"{name}[{k}]"]
-            star = f"*{name}"
-        else:
-            rest, star = [], text
-        if rest and arguments[: len(rest)] == rest:
-            text, arguments = star, arguments[len(rest) :]
-        result.append(text)
-    return result
 
 
 def _words(line: str) -> list[str]:

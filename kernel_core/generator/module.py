@@ -104,7 +104,7 @@ def _needed(
                     if isinstance(part, ast.Name):
                         definitions[part.id] = node
     functions = [node for node in items if isinstance(node, ast.FunctionDef)]
-    functions[-1].body = [ast.parse(line.removeprefix("return ")).body[0] for line in body]
+    functions[-1].body = ast.parse("\n".join(line.removeprefix("return ") for line in body)).body
     waiting = _names_of([ast.Expr(base) for base in bases])
     for function in functions:
         waiting |= _names_read(function)

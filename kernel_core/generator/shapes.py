@@ -56,6 +56,36 @@ def _dimension(size: int) -> Run | None:
     return run if run is not None and run.first == run.last else None
 
 
+def order_text(order: Sequence[int]) -> str:
+    """Host text of the method of a tensor that gives its axes another order."""
+    axes = list(range(len(order)))
+    if list(order) != [*axes[:-2], *axes[:-3:-1]]:
+        return f"permute({', '.join(map(str, order))})"
+    return "t()" if len(order) == 2 else "transpose(-2, -1)"
+
+
+def starred(arguments: list[str], ranks: dict[str, int]) -> list[str]:
+    """The arguments with a shape's last dimensions, or a tuple of geometry, as one with a star."""
+    result: list[str] = []
+    while arguments:
+        text, *arguments = arguments
+        tensor, _, axis = text.removesuffix("]").partition(".shape[")
+        name, _, number = text.removesuffix("]").rpartition("[")
+        if axis.isdigit() and tensor in ranks:
+            first, rank = int(axis), ranks[tensor]
+            rest = [f"{tensor}.shape[{k if k < rank - 1 else -1}]" for k in range(first + 1, rank)]
+            star = f"*{tensor}.shape[{first}:]"
+        elif number == "0" and name.endswith((".stride", ".padding", ".dilation")):
+            rest = [other for k, other in enumerate(arguments, start=1) if other == f"{name}[{k}]"]
+            star = f"*{name}"
+        else:
+            rest, star = [], text
+        if rest and arguments[: len(rest)] == rest:
+            text, arguments = star, arguments[len(rest) :]
+        result.append(text)
+    return result
+
+
 class Shape(tuple[int, ...]):
     """Sizes with texts, with the methods of `torch.Size`."""
 

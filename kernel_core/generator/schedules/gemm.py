@@ -7,8 +7,9 @@ from contextlib import ExitStack
 
 import torch
 
+from kernel_core.generator.build import permute
 from kernel_core.generator.index import Group, Index, letters
-from kernel_core.generator.ir import Value
+from kernel_core.generator.ir import Value, make, stored
 from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.schedules.written import Context, Written, store_outputs
 from kernel_core.generator.sizes import is_one, product
@@ -21,6 +22,27 @@ CONFIGS = """CONFIGS = [
     triton.Config({"BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 64}, num_warps=4, num_stages=4),
 ]
 """
+LARGE_CONFIGS = """LARGE_CONFIGS = [
+    triton.Config({"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}, num_warps=4, num_stages=3),
+    triton.Config({"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32}, num_warps=4, num_stages=4),
+    triton.Config({"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32}, num_warps=8, num_stages=4),
+    triton.Config({"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 32}, num_warps=8, num_stages=3),
+]
+"""
+"""Tiles for large products; the first is for runs at small sizes."""
+_LEAST_SIDE, _LEAST_K, _LEAST_RESULTS, _LEAST_PRODUCTS = 512, 256, 2**22, 2**30
+"""Each of M and N; K; results for large tiles; multiply-adds for copies of operands.
+
+2**22 results are 256 tiles of 128 by 128, nearly two for each of an H200's 132 processors. An element of a
+copy is read and written: 8 bytes take 1.9 ps at 4.3 TB/s, and a transposed copy may take twice that. Reading
+along K saved 12 ps for 1000 multiply-adds: KernelBench's problems 1 and 17, of 2**36, took 1.31 and 0.47 ms
+on an H200. So a copy pays off from 150 to 300 uses of an element, and 2**30 multiply-adds save 13 us, more
+than the launch of a copy takes. With a small K, memory bounds the product.
+"""
+_ALIGNED = 16
+"""K is a multiple of it where Triton loads 16 bytes at once along K; else a K-major operand saves little."""
+_GROUP = 8
+"""Rows of tiles that programs which run together share."""
 
 Axes = tuple[tuple[int, ...], tuple[str, ...]]
 """Sizes and names of axes."""
@@ -43,6 +65,8 @@ def write(context: Context) -> Written:
     z = [tile.batch.digit(axis) for axis in range(len(batch))]
     m = [tile.m.digit(axis) for axis in range(len(m_sizes))]
     own: list[Index] = [*z, *m, tile.n.digit(0)]
+    if tile.repays_copies:
+        a, b = _along_k(tile, a, a.rank - 1), _along_k(tile, b, b.rank - 2)
 
     def left() -> str:
         coords = [*own[:-1], tile.k_of_a.digit(0)]
@@ -53,7 +77,30 @@ def write(context: Context) -> Written:
         return tile.kernel.at(b, aligned([*front, tile.k_of_b.digit(0), tile.n.digit(0)], b))
 
     plan = "Each program computes one tile of the product, loops over K, and applies the epilogue."
+    if tile.is_large:
+        plan = (
+            "Each program computes one tile and its epilogue; groups of tiles share operands in the L2 cache."
+        )
     return tile.finish(left, right, own, plan)
+
+
+def _along_k(tile: Tile, operand: Value, k: int) -> Value:
+    """The operand, read from a copy of the host's with axis `k` contiguous where it is another in memory.
+
+    An operand that the kernel computes from other values stays as it is.
+    """
+    source, order = operand, list(range(operand.rank))
+    while source.op == "permute":
+        source, order = source.inputs[0], [source.order[axis] for axis in order]
+    memory = stored(source)
+    if order[k] == operand.rank - 1 or not tile.kernel.in_memory(memory):
+        return operand
+    axes = [*(axis for axis in range(operand.rank) if axis != k), k]
+    layout = tuple(order[axis] for axis in axes)
+    name = f"{tile.context.name_of(memory)}_t"
+    shape = [source.shape[axis] for axis in layout]
+    copy = make("transposed", (source,), shape, source.dtype, order=layout, origin=(0, name))
+    return permute(copy, [axes.index(axis) for axis in range(operand.rank)])
 
 
 def aligned(coords: list[Index], value: Value) -> list[Index]:
@@ -89,13 +136,23 @@ class Tile:
             object.__setattr__(group, "mask", f"{group.name}{group.view} < {self.size[name]}")
             object.__setattr__(group, "extent", self.size[name])
         self.kernel.name_sizes([self.batch, self.m, self.n, self.k_of_a, *taps])
+        self._decide(int(sizes["M"]), int(sizes["N"]), int(sizes["K"]), is_matrix=not taps)
+
+    def _decide(self, m: int, n: int, k: int, is_matrix: bool) -> None:
+        """Choose tiles and copies by the sizes of the problem; each choice is right at all sizes."""
+        dtype, batches = self.context.region.anchor.dtype, int(product(self.batch.sizes))
+        is_matrix = is_matrix and dtype in (torch.float32, *HALF)
+        is_wide = is_matrix and min(m, n) >= _LEAST_SIDE and k >= _LEAST_K and k % _ALIGNED == 0
+        self.is_large = is_wide and batches * m * n >= _LEAST_RESULTS
+        """True for a product with enough tiles of the largest size."""
+        is_tf32 = dtype is torch.float32 and self.context.precision == "tf32"
+        self.repays_copies = is_wide and is_tf32 and batches * m * n * k >= _LEAST_PRODUCTS
+        """True if the product in TF32 saves more time by K-major operands than their copies take."""
 
     def finish(self, left, right, own: list[Index], plan: str) -> Written:  # type: ignore[no-untyped-def]
         """Write the loop over K and the store."""
         kernel, context = self.kernel, self.context
-        kernel.line(f"tiles_n = tl.cdiv({self.size['N']}, BLOCK_N)")
-        kernel.line("m = (tl.program_id(0) // tiles_n).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)")
-        kernel.line("n = (tl.program_id(0) % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)")
+        self._place_tile()
         if self.batch.sizes:
             kernel.line("z = tl.program_id(1).to(tl.int64)")
         kernel.line("acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)")
@@ -120,8 +177,22 @@ class Tile:
         tiles = f'triton.cdiv({rows}, meta["BLOCK_M"]) * triton.cdiv({cols}, meta["BLOCK_N"])'
         count = kernel.total(product(self.batch.sizes), "n_batches", is_argument=False)
         batches = f", {count}" if self.batch.sizes else ","
+        name, configs = ("LARGE_CONFIGS", LARGE_CONFIGS) if self.is_large else ("CONFIGS", CONFIGS)
         return context.finish(
             kernel, {}, f"lambda meta: ({tiles}{batches})", plan,
-            decorator=f"@triton.autotune(configs=CONFIGS, key=[{key}])\n",
-            helpers={"CONFIGS": CONFIGS}, tuned=("BLOCK_M", "BLOCK_N", "BLOCK_K"),
+            decorator=f"@triton.autotune(configs={name}, key=[{key}])\n",
+            helpers={name: configs}, tuned=("BLOCK_M", "BLOCK_N", "BLOCK_K"),
         )  # fmt: skip
+
+    def _place_tile(self) -> None:
+        """Write the rows and columns of a program's tile; large products have groups of rows of tiles."""
+        kernel = self.kernel
+        row, column = "(tl.program_id(0) // tiles_n)", "(tl.program_id(0) % tiles_n)"
+        if self.is_large:
+            kernel.line(f"tiles_m = tl.cdiv({self.size['M']}, BLOCK_M)")
+        kernel.line(f"tiles_n = tl.cdiv({self.size['N']}, BLOCK_N)")
+        if self.is_large:
+            kernel.line(f"tile_m, tile_n = tl.swizzle2d({row}, {column}, tiles_m, tiles_n, {_GROUP})")
+            row, column = "tile_m", "tile_n"
+        kernel.line(f"m = {row}.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)")
+        kernel.line(f"n = {column}.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)")
