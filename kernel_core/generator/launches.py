@@ -94,7 +94,7 @@ class Launches:
         constants = [f"{name}={renamed(text)}" for name, text in written.constants.items()]
         constants += [f"num_warps={written.warps}"] if written.warps != 4 else []
         ranks = {name: len(shape) for name, shape in self._shapes(written)}
-        arguments = [*tensors, *_starred(given, ranks), *constants]
+        arguments = [*tensors, *_starred(given, ranks, self.graph.names.lengths), *constants]
         self.lines.append(f"{written.name}[{grid}]({', '.join(arguments)})")
 
     def _shapes(self, written: Written) -> list[tuple[str, tuple[int, ...]]]:
@@ -264,8 +264,8 @@ class Launches:
         return [*named[: places[0]], f"{', '.join(names)} = {leaf.text}.shape", *named[places[0] :]]
 
 
-def _starred(arguments: list[str], ranks: dict[str, int]) -> list[str]:
-    """The arguments with a shape's last dimensions, or a tuple of geometry, as one with a star."""
+def _starred(arguments: list[str], ranks: dict[str, int], lengths: dict[str, int]) -> list[str]:
+    """The arguments with a shape's last dimensions, or all numbers of a tuple, as one with a star."""
     result: list[str] = []
     while arguments:
         text, *arguments = arguments
@@ -275,8 +275,8 @@ def _starred(arguments: list[str], ranks: dict[str, int]) -> list[str]:
             first, rank = int(axis), ranks[tensor]
             rest = [f"{tensor}.shape[{k if k < rank - 1 else -1}]" for k in range(first + 1, rank)]
             star = f"*{tensor}.shape[{first}:]"
-        elif number == "0" and name.endswith((".stride", ".padding", ".dilation")):
-            rest = [other for k, other in enumerate(arguments, start=1) if other == f"{name}[{k}]"]
+        elif number == "0" and name in lengths:
+            rest = [f"{name}[{k}]" for k in range(1, lengths[name])]
             star = f"*{name}"
         else:
             rest, star = [], text
