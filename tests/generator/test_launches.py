@@ -1,8 +1,7 @@
 """Each launch of an answer gives its kernel every parameter once: the host code runs on meta tensors.
 
-Triton's interpreter runs an answer only at its own sizes and without a tuner's keywords, so it does not see all
-of this. Here nothing is computed: Python binds the arguments of each launch, with those of each config, to the
-kernel's signature.
+Triton's interpreter runs an answer at small sizes alone. Here nothing is computed, so the sizes are the
+problem's own: Python binds the arguments of each launch, with those of each config, to the signature.
 """
 
 from __future__ import annotations
