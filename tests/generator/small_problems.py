@@ -101,6 +101,11 @@ def of_table() -> dict[str, str]:
 ROWS = "torch.randn(5, 77)"
 IMAGE = "torch.randn(2, 6, 9, 11)"
 INDEX = "torch.randint(0, 5, (8,))"
+NUMBER = problem(
+    "a.sum(), a.amax(), a.mean(), a.argmin(), a.prod(), a.logsumexp(0), (a > 0).all(), b.sum()",
+    "torch.randn(())",
+    "torch.rand(()) > 0.5",
+)
 ASSIGNS = problem("self.changed(a)", ROWS).replace(
     "    def forward",
     """    def changed(self, x):
@@ -188,6 +193,8 @@ BY_SCHEDULE = {
     "extremes": problem("a.max(dim=1)[0], a.min(dim=-1).indices, a.amax((1, 2))", "torch.randn(3, 5, 7)"),
     "truths": problem("(a > 2).any(dim=1), (a > -9).all()", "torch.randn(3, 50)"),
     "product": problem("a.prod(dim=-1)", ROWS),
+    "reductions_of_a_number": NUMBER,
+    "reductions_along_an_axis_of_one": problem("a[None].amax(0), a[:, None].sum((1,), keepdim=True)", ROWS),
     "layer_norm": problem("F.gelu(self.norm(a)) + a", ROWS, layers="self.norm = nn.LayerNorm(77)"),
     "group_norm": problem("F.silu(self.norm(a))", IMAGE, layers="self.norm = nn.GroupNorm(3, 6)"),
     "batch_norm": problem("torch.relu(self.norm(a))", IMAGE, layers="self.norm = nn.BatchNorm2d(6)"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from kernel_core.generator.answer import answer
 from kernel_core.generator.read import Unreadable
 from kernel_core.problems.source import parse_problem
-from tests.generator.small_problems import BY_SCHEDULE, ROWS, of_table, problem
+from tests.generator.small_problems import BY_SCHEDULE, NUMBER, ROWS, of_table, problem
 
 HERE = Path(__file__).parent
 SAMPLE = 8
@@ -63,6 +64,11 @@ def test_a_layer_that_stays_torchs_is_no_answer():
         Unreadable, match="nothing to write a kernel for; GRUCell: a layer without a schedule"
     ):
         answer(parse_problem(source, id="test", suite="test"))
+
+
+def test_a_number_is_not_reduced():
+    source = answer(parse_problem(NUMBER, id="test", suite="test")).source
+    assert not re.search(r"tl\.(sum|max|min|reduce|argmin)\(", source)
 
 
 def test_the_table_has_more_than_a_hundred_of_torchs_names():
