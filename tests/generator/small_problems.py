@@ -202,6 +202,14 @@ BY_SCHEDULE = {
     "rms_norm": problem("F.rms_norm(a, (77,))", ROWS),
     "cross_entropy": problem("F.cross_entropy(a, b)", ROWS, "torch.randint(0, 77, (5,))"),
     "linear": problem("torch.relu(self.fc(a)) * 0.5", ROWS, layers="self.fc = nn.Linear(77, 35)"),
+    "product_with_a_column": problem("torch.relu(a @ b)", "torch.randn(21, 70)", "torch.randn(70, 1)"),
+    "product_of_a_turned_matrix": problem("a.t() @ b + 1", "torch.randn(70, 21)", "torch.randn(70, 1)"),
+    "product_with_a_row": problem("a.exp() @ b", "torch.randn(1, 70)", "torch.randn(70, 81)"),
+    "linear_of_a_row": problem("F.gelu(self.fc(a))", "torch.randn(1, 77)", layers="self.fc = nn.Linear(77, 35)"),
+    "batched_products_with_columns": problem(
+        "a @ b / 3", "torch.randn(3, 33, 180)", "torch.randn(2, 1, 180, 1)"
+    ),
+    "long_product_with_a_row": problem("a @ b", "torch.randn(1, 40001)", "torch.randn(40001, 3)"),
     "batched_product": problem(
         "torch.bmm(a, b.transpose(1, 2)) / 3", "torch.randn(3, 33, 18)", "torch.randn(3, 20, 18)"
     ),
