@@ -205,11 +205,14 @@ BY_SCHEDULE = {
     "product_with_a_column": problem("torch.relu(a @ b)", "torch.randn(21, 70)", "torch.randn(70, 1)"),
     "product_of_a_turned_matrix": problem("a.t() @ b + 1", "torch.randn(70, 21)", "torch.randn(70, 1)"),
     "product_with_a_row": problem("a.exp() @ b", "torch.randn(1, 70)", "torch.randn(70, 81)"),
-    "linear_of_a_row": problem("F.gelu(self.fc(a))", "torch.randn(1, 77)", layers="self.fc = nn.Linear(77, 35)"),
+    "linear_of_a_row": problem(
+        "F.gelu(self.fc(a))", "torch.randn(1, 77)", layers="self.fc = nn.Linear(77, 35)"
+    ),
     "batched_products_with_columns": problem(
         "a @ b / 3", "torch.randn(3, 33, 180)", "torch.randn(2, 1, 180, 1)"
     ),
     "long_product_with_a_row": problem("a @ b", "torch.randn(1, 40001)", "torch.randn(40001, 3)"),
+    "long_product": problem("a @ b * 2", "torch.rand(19, 20001)", "torch.rand(20001, 35)"),
     "batched_product": problem(
         "torch.bmm(a, b.transpose(1, 2)) / 3", "torch.randn(3, 33, 18)", "torch.randn(3, 20, 18)"
     ),

@@ -71,5 +71,18 @@ def test_a_number_is_not_reduced():
     assert not re.search(r"tl\.(sum|max|min|reduce|argmin)\(", source)
 
 
+@pytest.mark.parametrize("name", ["product_with_a_column", "product_with_a_row", "linear_of_a_row"])
+def test_a_product_with_a_vector_is_a_sum(name):
+    source = answer(parse_problem(BY_SCHEDULE[name], id="test", suite="test")).source
+    assert "tl.dot" not in source and "tl.sum" in source
+
+
+def test_a_long_product_is_added_up_in_parts_that_are_rounded():
+    lines = answer(parse_problem(BY_SCHEDULE["long_product"], id="test", suite="test")).source.splitlines()
+    (dot,) = (line for line in lines if "tl.dot" in line)
+    (total,) = (line for line in lines if "acc += part" in line)
+    assert dot.strip().startswith("part = ") and dot.index("part") == total.index("acc") + 4
+
+
 def test_the_table_has_more_than_a_hundred_of_torchs_names():
     assert len(of_table()) > 100
