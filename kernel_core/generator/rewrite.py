@@ -8,11 +8,18 @@ from kernel_core.generator.build import mul, reduce, reshape, unsqueeze
 from kernel_core.generator.ir import ORIGIN, Value, is_point, make, walk
 from kernel_core.generator.names import bind
 from kernel_core.generator.operators.layout import transpose
+from kernel_core.generator.schedules.conv import tiled
 from kernel_core.generator.sizes import ceil_div, product
 
 _STAGES = ("sum", "amax", "amin", "prod")
 _FEW_RESULTS, _LONG, _PART = 48, 32768, 16384
 """Results below which, and elements beyond which, a reduction is split; elements of a part."""
+
+
+def rewritten(outputs: Sequence[Value]) -> list[Value]:
+    """The outputs in the form in which they are fused."""
+    rewritten = with_attention(with_vector_products(in_two_stages(outputs)))
+    return _rebuilt(rewritten, lambda value, new, made: tiled(new) if new.op == "conv" else new)
 
 
 def in_two_stages(outputs: Sequence[Value]) -> list[Value]:
@@ -64,7 +71,7 @@ def with_attention(outputs: Sequence[Value]) -> list[Value]:
 def with_vector_products(outputs: Sequence[Value]) -> list[Value]:
     """The outputs with each product of a matrix and a vector as a sum, outside of attention.
 
-    Each number of the matrix is read once, so a tile of a product would be all but empty. A sum is in float32.
+    Each number of the matrix is read once, and a tile of a product would be all but empty.
     """
     users = _users(outputs)
     values = walk(tuple(outputs))

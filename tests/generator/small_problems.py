@@ -259,6 +259,32 @@ BY_SCHEDULE = {
     "dilated": problem(
         "self.conv(a)", "torch.randn(2, 4, 30)", layers="self.conv = nn.Conv1d(4, 18, 3, dilation=2)"
     ),
+    "convolution_of_many_channels": problem(
+        "self.conv(a * 2)", "torch.randn(2, 19, 9, 11)", layers="self.conv = nn.Conv2d(19, 35, 3, padding=1)"
+    ),
+    "convolution_of_cubes": problem(
+        "self.conv(a)",
+        "torch.randn(2, 9, 5, 6, 7)",
+        layers="self.conv = nn.Conv3d(9, 5, (2, 1, 3), stride=(1, 2, 1), padding=(1, 0, 1), dilation=2)",
+    ),
+    "convolution_to_one_channel": problem("self.conv(a)", IMAGE, layers="self.conv = nn.Conv2d(6, 1, 3)"),
+    "convolution_of_one_channel": problem(
+        "self.conv(a)", "torch.randn(2, 1, 9, 11)", layers="self.conv = nn.Conv2d(1, 18, (3, 1), padding=1)"
+    ),
+    "convolution_of_points": problem("self.conv(a)", IMAGE, layers="self.conv = nn.Conv2d(6, 20, 1)"),
+    "groups_of_many_channels": problem(
+        "self.conv(a)", "torch.randn(2, 18, 9, 11)", layers="self.conv = nn.Conv2d(18, 34, 3, groups=2)"
+    ),
+    "transposed_groups": problem(
+        "self.conv(a)",
+        "torch.randn(2, 6, 9, 11)",
+        layers="self.conv = nn.ConvTranspose2d(6, 34, (3, 2), stride=(1, 2), groups=2)",
+    ),
+    "transposed_from_one_channel": problem(
+        "self.conv(a)",
+        "torch.randn(2, 1, 9, 11)",
+        layers="self.conv = nn.ConvTranspose2d(1, 18, 3, stride=2)",
+    ),
     "groups": problem("self.conv(a)", IMAGE, layers="self.conv = nn.Conv2d(6, 12, 3, groups=3, padding=1)"),
     "depthwise": problem(
         "self.conv(a)", IMAGE, layers="self.conv = nn.Conv2d(6, 6, (3, 5), groups=6, padding=(1, 2))"

@@ -26,8 +26,8 @@ _LONG, _PART = 16384, 4096
 """Terms of a sum from which it is added up in parts, and terms of a part.
 
 A tensor core truncates its sum in each step. For numbers of one sign this loses in proportion to K: 0.46 % at
-2**19 and 0.84 % at 2**20 on an H200 (KernelBench's problems 6 and 4). Truncated operands lose some 0.07 % at any
-K, and three products in TF32 for one would not change the sum. Additions outside of the tensor core are rounded.
+2**19 and 0.84 % at 2**20 on an H200 (KernelBench's problems 6 and 4). Operands that TF32 truncates lose some
+0.07 % at any K, and three products in TF32 for one sum up the same way. Other additions are rounded.
 """
 
 Axes = tuple[tuple[int, ...], tuple[str, ...]]
@@ -46,7 +46,11 @@ def write(context: Context) -> Written:
     m_sizes = tuple(anchor.shape[: lead + 1]) if folds else (anchor.shape[lead],)
     m_names = names[: lead + 1] if folds else (names[lead],)
     tile = Tile(
-        context, (batch, names[:lead]), (m_sizes, m_names), (anchor.shape[-1], names[-1]), (a.shape[-1], "K")
+        context,
+        (batch, names[:lead]),
+        (m_sizes, m_names),
+        (anchor.shape[-1], names[-1]),
+        ((a.shape[-1],), ("K",)),
     )
     z = [tile.batch.digit(axis) for axis in range(len(batch))]
     m = [tile.m.digit(axis) for axis in range(len(m_sizes))]
@@ -74,22 +78,24 @@ class Tile:
     """A kernel that owns tiles of a product; matrix products and convolutions differ in their loads."""
 
     def __init__(
-        self, context: Context, batch: Axes, m: Axes, n: tuple[int, str], k: tuple[int, str],
+        self, context: Context, batch: Axes, m: Axes, n: tuple[int, str], k: Axes,
         taps: Sequence[Group] = (),
     ) -> None:  # fmt: skip
         """Axes of the batch, of rows, columns and of the sum; `taps` are loops around the sum."""
         self.context = context
         self.taps = [tap for tap in taps if not is_one(tap.sizes[0])]
-        self.is_long = int(k[0]) * int(product(tap.sizes[0] for tap in self.taps)) >= _LONG
+        self.is_long = int(product(k[0])) * int(product(tap.sizes[0] for tap in self.taps)) >= _LONG
         depth = len(self.taps) + 1 + self.is_long
         self.batch = Group("z", *batch)
         self.m = Group("m", *m, "[:, None]")
         self.n = Group("n", (n[0],), (n[1],), "[None, :]")
-        self.k_of_a = Group("k", (k[0],), (k[1],), "[None, :]", depth=depth)
-        self.k_of_b = Group("k", (k[0],), (k[1],), "[:, None]", depth=depth)
+        self.k_of_a = Group("k", *k, "[None, :]", depth=depth)
+        self.k_of_b = Group("k", *k, "[:, None]", depth=depth)
         self.kernel: Kernel = context.kernel([self.batch])
-        sizes = {"M": product(m[0]), "N": n[0], "K": k[0]}
-        roles = {"M": "M", "N": "OC", "K": "C"} if taps else {name: name for name in sizes}
+        sizes = {"M": product(m[0]), "N": n[0], "K": product(k[0])}
+        roles = {name: name for name in sizes}
+        if context.region.anchor.op == "conv":
+            roles |= {"N": "OC", "K": "C" if len(k[0]) == 1 else "K"}
         self.size = {
             name: self.kernel.total(size, roles[name], name == "M", is_own=True)
             for name, size in sizes.items()
@@ -99,8 +105,10 @@ class Tile:
             object.__setattr__(group, "extent", self.size[name])
         self.kernel.name_sizes([self.batch, self.m, self.n, self.k_of_a, *taps])
 
-    def finish(self, left, right, own: list[Index], plan: str) -> Written:  # type: ignore[no-untyped-def]
-        """Write the loop over K and the store."""
+    def finish(  # type: ignore[no-untyped-def]
+        self, left, right, own: list[Index], plan: str, configs: tuple[str, str] = ("CONFIGS", CONFIGS)
+    ) -> Written:
+        """Write the loop over K and the store; `configs` are the name and the text of the tiles to try."""
         kernel, context = self.kernel, self.context
         kernel.line(f"tiles_n = tl.cdiv({self.size['N']}, BLOCK_N)")
         kernel.line("m = (tl.program_id(0) // tiles_n).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)")
@@ -135,8 +143,8 @@ class Tile:
         batches = f", {count}" if self.batch.sizes else ","
         return context.finish(
             kernel, {}, f"lambda meta: ({tiles}{batches})", plan,
-            decorator=f"@triton.autotune(configs=CONFIGS, key=[{key}])\n",
-            helpers={"CONFIGS": CONFIGS}, tuned=("BLOCK_M", "BLOCK_N", "BLOCK_K"),
+            decorator=f"@triton.autotune(configs={configs[0]}, key=[{key}])\n",
+            helpers=dict([configs]), tuned=("BLOCK_M", "BLOCK_N", "BLOCK_K"),
         )  # fmt: skip
 
     @contextmanager
