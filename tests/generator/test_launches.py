@@ -108,7 +108,7 @@ def test_a_kernel_of_which_one_size_is_one_gets_all_numbers_of_a_dilation_or_non
     layer = "self.conv = nn.Conv3d(6, 5, (3, 3, 1), dilation=2)"
     source = problem("self.conv(a)", "torch.randn(2, 6, 9, 11, 7)", layers=layer)
     assert not checked({"conv": parsed(source)}, launches, tmp_path)
-    assert launches == ["conv3d_kernel"]
+    assert "conv3d_kernel" in launches
 
 
 @pytest.mark.parametrize(
