@@ -1,4 +1,4 @@
-"""Where a convolution reads its input: offsets of the weight, strides, padding and dilation as arguments."""
+"""Places at which a convolution reads its input: offsets of the weight, strides, padding and dilation."""
 
 from __future__ import annotations
 
