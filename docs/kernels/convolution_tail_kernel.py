@@ -1,25 +1,25 @@
 # x: torch.randn(BATCH, CHANNELS, SIDE, SIDE) is (32, 32, 112, 112) float32
-# conv2d, add, hardswish, mul: one kernel.
-# conv2d_hardswish_kernel: M = x.shape[0] * out_height * out_width, OC = self.conv.weight.shape[0], C = x.shape[1]. Fuses mul, hardswish, add. Implicit GEMM: each kernel offset adds a product over the input channels to a tile of outputs.
+# conv2d, add, hardswish, mul: 2 kernels.
+# conv2d_hardswish_kernel: M = x.shape[0] * out_height * out_width, OC = packed_weight_out.shape[-1], C = x.shape[1]. Fuses mul, hardswish, add. Implicit GEMM: each kernel offset adds a product over the input channels to a tile of outputs.
+# packed_weight_kernel: n_elements = self.conv.weight.numel(). Each program computes one block of elements.
 import torch
 import torch.nn as nn
 import triton
 import triton.language as tl
 
 
-CONFIGS = [
+CONFIGS_64_32 = [
     triton.Config({"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}, num_warps=4, num_stages=3),
     triton.Config({"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 32}, num_warps=4, num_stages=3),
-    triton.Config({"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32}, num_warps=8, num_stages=3),
-    triton.Config({"BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 64}, num_warps=4, num_stages=4),
 ]
 
 
-@triton.autotune(configs=CONFIGS, key=["M", "OC", "C"])
+@triton.autotune(configs=CONFIGS_64_32, key=["M", "OC", "C"])
 @triton.jit
 def conv2d_hardswish_kernel(
-    x_ptr, weight_ptr, conv_bias_ptr, bias_ptr, out_ptr, M, OC, C, H, W, OH, OW, KH, KW, SH, SW, PH,
-    PW, DH, DW, OHOW, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    x_ptr, packed_weight_ptr, conv_bias_ptr, bias_ptr, out_ptr, M, OC, C, H, W, OH, OW, KH, KW, SH,
+    SW, PH, PW, DH, DW, CH, OHOW, HW, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):
     # Implicit GEMM: each kernel offset adds a product over the input channels to a tile of outputs.
     tiles_n = tl.cdiv(OC, BLOCK_N)
@@ -27,22 +27,27 @@ def conv2d_hardswish_kernel(
     n = (tl.program_id(0) % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     oh = m // OW % OH
+    h0 = (oh * SH - PH).to(tl.int32)
     ow = m % OW
+    w0 = (ow * SW - PW).to(tl.int32)
     b = m // OHOW
     for kh in range(KH):
-        ih = oh * SH + kh * DH - PH
+        ih = h0 + kh * DH
         for kw in range(KW):
-            iw = ow * SW + kw * DW - PW
-            inside = (ih >= 0) & (ih < H) & (iw >= 0) & (iw < W)
+            iw = w0 + kw * DW
+            place = (b * CH + ih) * W + iw
+            inside = (m < M) & (ih >= 0) & (ih < H) & (iw >= 0) & (iw < W)
             for start in range(0, C, BLOCK_K):
                 k = start + tl.arange(0, BLOCK_K)
-                mask = (k[None, :] < C) & (m[:, None] < M) & inside[:, None]
-                offsets = ((b[:, None] * C + k[None, :]) * H + ih[:, None]) * W + iw[:, None]
+                mask = inside[:, None] & (k[None, :] < C)
+                offsets = place[:, None] + (k.to(tl.int64) * HW)[None, :]
                 x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
-                weight_mask = (k[:, None] < C) & (n[None, :] < OC)
-                weight_offsets = ((n[None, :] * C + k[:, None]) * KH + kh) * KW + kw
-                weight = tl.load(weight_ptr + weight_offsets, mask=weight_mask, other=0.0)
-                acc = tl.dot(x, weight, acc, input_precision="tf32")
+                packed_weight_mask = (k[:, None] < C) & (n[None, :] < OC)
+                packed_weight_offsets = ((kh * KW + kw) * C + k[:, None]) * OC + n[None, :]
+                packed_weight = tl.load(
+                    packed_weight_ptr + packed_weight_offsets, mask=packed_weight_mask, other=0.0,
+                )
+                acc = tl.dot(x, packed_weight, acc, input_precision="tf32")
     conv_bias = tl.load(conv_bias_ptr + n[None, :], mask=n[None, :] < OC, other=0.0)
     bias = tl.load(bias_ptr + n[None, :], mask=n[None, :] < OC, other=0.0)
     total = acc + conv_bias + bias
@@ -50,6 +55,18 @@ def conv2d_hardswish_kernel(
     ohow = m % OHOW
     out_offsets = (b[:, None] * OC + n[None, :]) * OHOW + ohow[:, None]
     tl.store(out_ptr + out_offsets, out, mask=(m[:, None] < M) & (n[None, :] < OC))
+
+
+@triton.jit
+def packed_weight_kernel(weight_ptr, out_ptr, n_elements, BC, HW, H, W, BLOCK: tl.constexpr):
+    # Each program computes one block of elements.
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < n_elements
+    bc = i // HW
+    h = i // W % H
+    w = i % W
+    weight = tl.load(weight_ptr + (w * H + h) * BC + bc, mask=mask, other=0.0)
+    tl.store(out_ptr + i, weight, mask=mask)
 
 
 class ModelNew(nn.Module):
@@ -60,6 +77,16 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         x = x.contiguous()
+        packed_weight_out = torch.empty(
+            (*self.conv.weight.shape[2:], self.conv.weight.shape[1], self.conv.weight.shape[0]),
+            device=self.conv.weight.device, dtype=self.conv.weight.dtype,
+        )
+        n_elements = self.conv.weight.numel()
+        packed_weight_kernel[(triton.cdiv(n_elements, 1024),)](
+            self.conv.weight, packed_weight_out, n_elements, self.conv.weight.shape[2:].numel(),
+            self.conv.weight.shape[:2].numel(), self.conv.weight.shape[1],
+            self.conv.weight.shape[0], BLOCK=1024,
+        )
         batch, channels, height, width = x.shape
         out_height = (
             (
@@ -76,16 +103,17 @@ class ModelNew(nn.Module):
             + 1
         )
         out = torch.empty(
-            (batch, self.conv.weight.shape[0], out_height, out_width), device=x.device,
+            (batch, packed_weight_out.shape[-1], out_height, out_width), device=x.device,
             dtype=x.dtype,
         )
         M = batch * out_height * out_width
-        OC = self.conv.weight.shape[0]
+        OC = packed_weight_out.shape[-1]
         C = channels
         grid = lambda meta: (triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(OC, meta["BLOCK_N"]),)
         conv2d_hardswish_kernel[grid](
-            x, self.conv.weight, self.conv.bias, self.bias, out, M, OC, C, *x.shape[2:],
-            *out.shape[2:], *self.conv.weight.shape[2:], *self.conv.stride, *self.conv.padding,
-            *self.conv.dilation, out.shape[2:].numel(),
+            x, packed_weight_out, self.conv.bias, self.bias, out, M, OC, C, *x.shape[2:],
+            *out.shape[2:], packed_weight_out.shape[0], packed_weight_out.shape[1],
+            *self.conv.stride, *self.conv.padding, *self.conv.dilation, x.shape[1:3].numel(),
+            out.shape[2:].numel(), x.shape[2:].numel(),
         )
         return out

@@ -16,7 +16,7 @@ from kernel_core.generator.launches import WHY_COPIED, Launches
 from kernel_core.generator.module import input_texts, kept
 from kernel_core.generator.names import take_name
 from kernel_core.generator.read import Graph, Unreadable, read
-from kernel_core.generator.rewrite import in_two_stages, with_attention
+from kernel_core.generator.rewrite import rewritten
 from kernel_core.generator.schedules import (
     attention,
     conv,
@@ -90,7 +90,7 @@ class _Writer(Launches):
         leaves = [leaf for leaf in tree_flatten(graph.outputs)[0] if isinstance(leaf, Value)]
         if not leaves:
             raise Unreadable("forward returns no tensor")
-        self.outputs = with_attention(in_two_stages(leaves))
+        self.outputs = rewritten(leaves)
         self.plan = Plan(self.outputs)
         is_torchs = any(value.op == "call" for value in self.plan.values)
         if not self.plan.regions and not is_torchs:  # views alone: kernels copy them

@@ -197,8 +197,15 @@ def reduce(x: Value, kind: str, dims: Any = None, keepdim: bool = False) -> Valu
         and x.dtype is torch.bool
     ):
         x = cast(x, torch.int64)
-    value = make("reduce", (x,), kept, dtype, kind=kind, dims=axes)
+    if all(is_one(x.shape[axis]) for axis in axes):  # a program would have no axis to reduce along
+        value = full(kept, 0, dtype) if kind in ("argmax", "argmin") else cast(_copy(x), dtype)
+    else:
+        value = make("reduce", (x,), kept, dtype, kind=kind, dims=axes)
     return value if keepdim else reshape(value, [s for axis, s in enumerate(x.shape) if axis not in axes])
+
+
+def _copy(x: Value) -> Value:
+    return make("copy", (x,), x.shape, x.dtype)
 
 
 def count(x: Value, dims: Any) -> int:

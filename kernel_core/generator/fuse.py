@@ -68,7 +68,8 @@ class Plan:
                     self._force_one(value.inputs[0])
             elif value.op in ("dot", "conv", "window", "attention"):
                 for tensor in value.tensors:
-                    if _work(tensor) > (1 if value.op != "window" else 4):
+                    is_tiled = value.op == "conv" and value.is_tiled
+                    if is_tiled or _work(tensor) > (1 if value.op != "window" else 4):
                         self._force_one(tensor)
 
     def _force_one(self, value: Value) -> None:

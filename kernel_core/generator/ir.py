@@ -18,11 +18,12 @@
 | `scan` | tensor | `kind`, `dim` |
 | `dot` | a, b | of the last two dimensions, the first ones broadcast |
 | `attention` | q, transposed k, v, masks | `product` of q and k, `scores` that are made of it |
-| `conv` | x, weight | `stride`, `padding`, `dilation`, `groups`, `transposed` |
+| `conv` | x, weight | as `window`, with `groups`, their `channels` of x, `transposed`, `is_tiled` |
 | `window` | x | `kind`, `kernel`, `stride`, `padding`, `dilation`, `is_partial` |
 
 `axes` of a `scatter` has for each axis of the tensor `("index", k)` or `("axis", k)` of the source; if
-`bounded`, indices beyond the end are dropped. A `window` that `is_partial` may reach beyond the last edge.
+`bounded`, indices beyond the end are dropped. A `conv` that `is_tiled` has its tensors in
+memory. A `window` that `is_partial` may reach beyond the last edge.
 """
 
 from __future__ import annotations

@@ -27,6 +27,10 @@ class Kernel(KernelValues):
         result: list[Index] = []
         a, b = 0, 0
         while a < len(shape) or b < len(source):
+            if a < len(shape) and b < len(source) and is_one(shape[a]) != is_one(source[b]):
+                result += [0] * is_one(source[b])  # a named size may be 1 by chance, and is no match
+                a, b = a + is_one(shape[a]), b + is_one(source[b])
+                continue
             ours, theirs = a + 1, b + 1
             left, right = (int(shape[a]) if a < len(shape) else 1), (int(source[b]) if b < len(source) else 1)
             while left != right or (ours > len(shape) and theirs > len(source)):

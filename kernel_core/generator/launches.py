@@ -101,7 +101,7 @@ class Launches:
         constants = [f"{name}={renamed(text)}" for name, text in written.constants.items()]
         constants += [f"num_warps={written.warps}"] if written.warps != 4 else []
         ranks = {name: len(shape) for name, shape in self._shapes(written)}
-        arguments = [*tensors, *starred(given, ranks), *constants]
+        arguments = [*tensors, *starred(given, ranks, self.graph.names.lengths), *constants]
         self.lines.append(f"{written.name}[{grid}]({', '.join(arguments)})")
 
     def _shapes(self, written: Written) -> list[tuple[str, tuple[int, ...]]]:

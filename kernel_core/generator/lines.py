@@ -111,7 +111,7 @@ def _added(left: ast.expr, right: ast.expr) -> ast.expr:
 def folded(line: str, indent: int = 0) -> str:
     """A line with its indentation, broken inside brackets where it is too long."""
     text = " " * indent + line
-    pairs = [] if len(text) <= LONGEST else _brackets(text)
+    pairs = [] if len(text) <= LONGEST else [pair for pair in _brackets(text) if not _is_index(text, *pair)]
     if not pairs:
         return text
     first, last = max(pairs, key=lambda pair: pair[1] - pair[0])
@@ -153,6 +153,12 @@ def _brackets(text: str) -> list[tuple[int, int]]:
             if not opened:
                 pairs.append((first, place))
     return pairs
+
+
+def _is_index(text: str, first: int, last: int) -> bool:
+    """True for the brackets of an index, which a comma at the end would make a tuple."""
+    is_behind_value = text[first - 1 : first].isalnum() or text[first - 1 : first] in ("_", "]", ")")
+    return text[first] == "[" and is_behind_value and len(_split(text[first + 1 : last], ",")) == 1
 
 
 def _without_strings(text: str) -> str:

@@ -26,6 +26,8 @@ class Names:
         self.taken: set[str] = set()
         self.equal: dict[str, Size] = {}
         """Sizes that an operator needs to be equal to others, such as K of both factors, by their texts."""
+        self.lengths: dict[str, int] = {}
+        """Lengths of the module's tuples, such as `self.conv.stride`."""
 
     def fresh(self, wanted: str) -> str:
         """A name that nothing has yet."""

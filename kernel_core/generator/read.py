@@ -119,6 +119,8 @@ def _named_numbers(model: nn.Module) -> Iterator[None]:
             if not key.startswith("_") and key != "training":
                 fixed = () if isinstance(module, _ConvNd) and key in _GEOMETRY else FIXED
                 vars(module)[key] = with_text(value, f"{path}.{key}", fixed)
+                if isinstance(value, tuple):
+                    NAMES.get().lengths[f"{path}.{key}"] = len(value)
     with ExitStack() as stack:
         for function in ("sqrt", "log", "exp"):
             stack.enter_context(mock.patch.object(math, function, _keeping(function)))

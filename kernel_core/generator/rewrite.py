@@ -1,11 +1,14 @@
-"""Rewrites a graph before its values are fused: long reductions in two stages, and softmax as attention."""
+"""Rewrites a graph before its values are fused: long reductions, products with a vector, and attention."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kernel_core.generator.ir import Value, is_point, make, walk
+from kernel_core.generator.build import mul, reduce, reshape, unsqueeze
+from kernel_core.generator.ir import ORIGIN, Value, is_point, make, walk
 from kernel_core.generator.names import bind
+from kernel_core.generator.operators.layout import transpose
+from kernel_core.generator.schedules.conv import tiled
 from kernel_core.generator.sizes import ceil_div, product
 
 _STAGES = ("sum", "amax", "amin", "prod")
@@ -13,9 +16,15 @@ _FEW_RESULTS, _LONG, _PART = 48, 32768, 16384
 """Results below which, and elements beyond which, a reduction is split; elements of a part."""
 
 
+def rewritten(outputs: Sequence[Value]) -> list[Value]:
+    """The outputs in the form in which they are fused."""
+    rewritten = with_attention(with_vector_products(in_two_stages(outputs)))
+    return _rebuilt(rewritten, lambda value, new, made: tiled(new) if new.op == "conv" else new)
+
+
 def in_two_stages(outputs: Sequence[Value]) -> list[Value]:
     """The outputs with long reductions to few results split: parts first, by many programs, then the rest."""
-    return _rebuilt(outputs, lambda value, new, made: _split(new) if value.op == "reduce" else new)
+    return _rebuilt(outputs, lambda value, new, made: _split(new))
 
 
 def _rebuilt(
@@ -34,6 +43,8 @@ def _rebuilt(
 
 
 def _split(value: Value) -> Value:
+    if value.op != "reduce":
+        return value
     x = value.inputs[0]
     length = product(x.shape[axis] for axis in value.dims)
     results = product(value.shape)
@@ -53,18 +64,57 @@ _LARGEST_HEAD = 256
 
 def with_attention(outputs: Sequence[Value]) -> list[Value]:
     """The outputs with each softmax of scores between two products as one `attention`."""
+    users = _users(outputs)
+    return _rebuilt(outputs, lambda value, new, made: _as_attention(value, new, made, users))
+
+
+def with_vector_products(outputs: Sequence[Value]) -> list[Value]:
+    """The outputs with each product of a matrix and a vector as a sum, outside of attention.
+
+    Each number of the matrix is read once, and a tile of a product would be all but empty.
+    """
+    users = _users(outputs)
+    values = walk(tuple(outputs))
+    attended = {id(value): inside for value in values if (inside := _attended(value, users))}
+    kept = {*attended, *(id(scored) for scored, *_ in attended.values())}
+    return _rebuilt(
+        outputs,
+        lambda value, new, made: _as_sum(new) if _is_vector(value) and id(value) not in kept else new,
+    )
+
+
+def _users(outputs: Sequence[Value]) -> dict[int, int]:
+    """Number of values that read each value, by its id."""
     users: dict[int, int] = {id(output): 1 for output in outputs}
     for value in walk(tuple(outputs)):
         for tensor in value.tensors:
             users[id(tensor)] = users.get(id(tensor), 0) + 1
-    return _rebuilt(outputs, lambda value, new, made: _as_attention(value, new, made, users))
+    return users
 
 
-def _as_attention(value: Value, new: Value, made: dict[int, Value], users: dict[int, int]) -> Value:
-    """A product of softmax weights and values as `attention`; any other value as it is."""
+def _is_vector(value: Value) -> bool:
+    """True for a product that has one row or one column at the problem's own sizes."""
+    return value.op == "dot" and 1 in (int(value.shape[-2]), int(value.shape[-1]))
+
+
+def _as_sum(value: Value) -> Value:
+    """A product as a sum of products, along the axis that its matrix has in memory."""
+    a, b = value.inputs
+    matrix = a if int(value.shape[-1]) == 1 else b
+    is_turned = matrix.op == "permute" and matrix.order[-2:] == (matrix.rank - 1, matrix.rank - 2)
+    ORIGIN.set(value.origin)
+    if (matrix is a) == is_turned:  # neighbours in memory are results: K stands before M and N
+        terms, axis = mul(unsqueeze(transpose(a, -1, -2), -1), unsqueeze(b, -2)), -3
+    else:
+        terms, axis = mul(unsqueeze(a, -2), unsqueeze(transpose(b, -1, -2), -3)), -1
+    return reshape(_split(reduce(terms, "sum", axis, keepdim=True)), value.shape)
+
+
+def _attended(value: Value, users: dict[int, int]) -> tuple[Value, Value, list[Value]] | None:
+    """For a product of softmax weights and values: the product before the softmax, the scores, and masks."""
     scores = _softmax_of(value.inputs[0], users) if value.op == "dot" else None
     if scores is None or value.rank != scores.rank:
-        return new
+        return None
     scored, masks, stack = None, list[Value](), [scores]
     while stack:
         inner = stack.pop()
@@ -73,13 +123,22 @@ def _as_attention(value: Value, new: Value, made: dict[int, Value], users: dict[
         elif inner.op in ("point", "cast") and inner.shape == scores.shape:
             stack += inner.tensors
         else:
-            masks.append(made[id(inner)])
+            masks.append(inner)
     if scored is None or users[id(scored)] != (2 if scored is scores else 1):
-        return new
+        return None
     if max(int(scored.inputs[0].shape[-1]), int(value.shape[-1])) > _LARGEST_HEAD:
+        return None
+    return scored, scores, masks
+
+
+def _as_attention(value: Value, new: Value, made: dict[int, Value], users: dict[int, int]) -> Value:
+    """A product of softmax weights and values as `attention`; any other value as it is."""
+    attended = _attended(value, users)
+    if attended is None:
         return new
+    scored, scores, masks = attended
     product_of = made[id(scored)]
-    inputs = (*product_of.inputs, new.inputs[1], *masks)
+    inputs = (*product_of.inputs, new.inputs[1], *(made[id(mask)] for mask in masks))
     return make(
         "attention", inputs, value.shape, value.dtype, product=product_of, scores=made[id(scores)],
         origin=(value.origin[0], "attention"),

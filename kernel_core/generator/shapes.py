@@ -64,8 +64,8 @@ def order_text(order: Sequence[int]) -> str:
     return "t()" if len(order) == 2 else "transpose(-2, -1)"
 
 
-def starred(arguments: list[str], ranks: dict[str, int]) -> list[str]:
-    """The arguments with a shape's last dimensions, or a tuple of geometry, as one with a star."""
+def starred(arguments: list[str], ranks: dict[str, int], lengths: dict[str, int]) -> list[str]:
+    """The arguments with a shape's last dimensions, or all numbers of a tuple, as one with a star."""
     result: list[str] = []
     while arguments:
         text, *arguments = arguments
@@ -75,8 +75,8 @@ def starred(arguments: list[str], ranks: dict[str, int]) -> list[str]:
             first, rank = int(axis), ranks[tensor]
             rest = [f"{tensor}.shape[{k if k < rank - 1 else -1}]" for k in range(first + 1, rank)]
             star = f"*{tensor}.shape[{first}:]"
-        elif number == "0" and name.endswith((".stride", ".padding", ".dilation")):
-            rest = [other for k, other in enumerate(arguments, start=1) if other == f"{name}[{k}]"]
+        elif number == "0" and name in lengths:
+            rest = [f"{name}[{k}]" for k in range(1, lengths[name])]
             star = f"*{name}"
         else:
             rest, star = [], text

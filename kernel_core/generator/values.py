@@ -74,8 +74,12 @@ class KernelValues(KernelPlaces):
             [0 if is_one(size) else coord for coord, size in zip(coords, value.shape, strict=True)],
             value.shape,
         )
-        depth = self._depth([offset])
         self.name_axes(value.shape, letters(value.rank))
+        return self.load(value, offset, other)
+
+    def load(self, value: Value, offset: Index, other: float = 0.0) -> str:
+        """Name of the element of a tensor in memory at an offset from its first one."""
+        depth = self._depth([offset])
 
         def make() -> str:
             pointer, mask = self.pointer(value), self.mask([offset], self._name_of(value))

@@ -101,6 +101,11 @@ def of_table() -> dict[str, str]:
 ROWS = "torch.randn(5, 77)"
 IMAGE = "torch.randn(2, 6, 9, 11)"
 INDEX = "torch.randint(0, 5, (8,))"
+NUMBER = problem(
+    "a.sum(), a.amax(), a.mean(), a.argmin(), a.prod(), a.logsumexp(0), (a > 0).all(), b.sum()",
+    "torch.randn(())",
+    "torch.rand(()) > 0.5",
+)
 ASSIGNS = problem("self.changed(a)", ROWS).replace(
     "    def forward",
     """    def changed(self, x):
@@ -188,6 +193,8 @@ BY_SCHEDULE = {
     "extremes": problem("a.max(dim=1)[0], a.min(dim=-1).indices, a.amax((1, 2))", "torch.randn(3, 5, 7)"),
     "truths": problem("(a > 2).any(dim=1), (a > -9).all()", "torch.randn(3, 50)"),
     "product": problem("a.prod(dim=-1)", ROWS),
+    "reductions_of_a_number": NUMBER,
+    "reductions_along_an_axis_of_one": problem("a[None].amax(0), a[:, None].sum((1,), keepdim=True)", ROWS),
     "layer_norm": problem("F.gelu(self.norm(a)) + a", ROWS, layers="self.norm = nn.LayerNorm(77)"),
     "group_norm": problem("F.silu(self.norm(a))", IMAGE, layers="self.norm = nn.GroupNorm(3, 6)"),
     "batch_norm": problem("torch.relu(self.norm(a))", IMAGE, layers="self.norm = nn.BatchNorm2d(6)"),
@@ -195,6 +202,17 @@ BY_SCHEDULE = {
     "rms_norm": problem("F.rms_norm(a, (77,))", ROWS),
     "cross_entropy": problem("F.cross_entropy(a, b)", ROWS, "torch.randint(0, 77, (5,))"),
     "linear": problem("torch.relu(self.fc(a)) * 0.5", ROWS, layers="self.fc = nn.Linear(77, 35)"),
+    "product_with_a_column": problem("torch.relu(a @ b)", "torch.randn(21, 70)", "torch.randn(70, 1)"),
+    "product_of_a_turned_matrix": problem("a.t() @ b + 1", "torch.randn(70, 21)", "torch.randn(70, 1)"),
+    "product_with_a_row": problem("a.exp() @ b", "torch.randn(1, 70)", "torch.randn(70, 81)"),
+    "linear_of_a_row": problem(
+        "F.gelu(self.fc(a))", "torch.randn(1, 77)", layers="self.fc = nn.Linear(77, 35)"
+    ),
+    "batched_products_with_columns": problem(
+        "a @ b / 3", "torch.randn(3, 33, 180)", "torch.randn(2, 1, 180, 1)"
+    ),
+    "long_product_with_a_row": problem("a @ b", "torch.randn(1, 40001)", "torch.randn(40001, 3)"),
+    "long_product": problem("a @ b * 2", "torch.rand(19, 20001)", "torch.rand(20001, 35)"),
     "batched_product": problem(
         "torch.bmm(a, b.transpose(1, 2)) / 3", "torch.randn(3, 33, 18)", "torch.randn(3, 20, 18)"
     ),
@@ -240,6 +258,32 @@ BY_SCHEDULE = {
     ),
     "dilated": problem(
         "self.conv(a)", "torch.randn(2, 4, 30)", layers="self.conv = nn.Conv1d(4, 18, 3, dilation=2)"
+    ),
+    "convolution_of_many_channels": problem(
+        "self.conv(a * 2)", "torch.randn(2, 19, 9, 11)", layers="self.conv = nn.Conv2d(19, 35, 3, padding=1)"
+    ),
+    "convolution_of_cubes": problem(
+        "self.conv(a)",
+        "torch.randn(2, 9, 5, 6, 7)",
+        layers="self.conv = nn.Conv3d(9, 5, (2, 1, 3), stride=(1, 2, 1), padding=(1, 0, 1), dilation=2)",
+    ),
+    "convolution_to_one_channel": problem("self.conv(a)", IMAGE, layers="self.conv = nn.Conv2d(6, 1, 3)"),
+    "convolution_of_one_channel": problem(
+        "self.conv(a)", "torch.randn(2, 1, 9, 11)", layers="self.conv = nn.Conv2d(1, 18, (3, 1), padding=1)"
+    ),
+    "convolution_of_points": problem("self.conv(a)", IMAGE, layers="self.conv = nn.Conv2d(6, 20, 1)"),
+    "groups_of_many_channels": problem(
+        "self.conv(a)", "torch.randn(2, 18, 9, 11)", layers="self.conv = nn.Conv2d(18, 34, 3, groups=2)"
+    ),
+    "transposed_groups": problem(
+        "self.conv(a)",
+        "torch.randn(2, 6, 9, 11)",
+        layers="self.conv = nn.ConvTranspose2d(6, 34, (3, 2), stride=(1, 2), groups=2)",
+    ),
+    "transposed_from_one_channel": problem(
+        "self.conv(a)",
+        "torch.randn(2, 1, 9, 11)",
+        layers="self.conv = nn.ConvTranspose2d(1, 18, 3, stride=2)",
     ),
     "groups": problem("self.conv(a)", IMAGE, layers="self.conv = nn.Conv2d(6, 12, 3, groups=3, padding=1)"),
     "depthwise": problem(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from kernel_core.generator.answer import answer
 from kernel_core.generator.read import Unreadable
 from kernel_core.problems.source import parse_problem
-from tests.generator.small_problems import BY_SCHEDULE, ROWS, of_table, problem
+from tests.generator.small_problems import BY_SCHEDULE, NUMBER, ROWS, of_table, problem
 
 HERE = Path(__file__).parent
 SAMPLE = 8
@@ -63,6 +64,24 @@ def test_a_layer_that_stays_torchs_is_no_answer():
         Unreadable, match="nothing to write a kernel for; GRUCell: a layer without a schedule"
     ):
         answer(parse_problem(source, id="test", suite="test"))
+
+
+def test_a_number_is_not_reduced():
+    source = answer(parse_problem(NUMBER, id="test", suite="test")).source
+    assert not re.search(r"tl\.(sum|max|min|reduce|argmin)\(", source)
+
+
+@pytest.mark.parametrize("name", ["product_with_a_column", "product_with_a_row", "linear_of_a_row"])
+def test_a_product_with_a_vector_is_a_sum(name):
+    source = answer(parse_problem(BY_SCHEDULE[name], id="test", suite="test")).source
+    assert "tl.dot" not in source and "tl.sum" in source
+
+
+def test_a_long_product_is_added_up_in_parts_that_are_rounded():
+    lines = answer(parse_problem(BY_SCHEDULE["long_product"], id="test", suite="test")).source.splitlines()
+    (dot,) = (line for line in lines if "tl.dot" in line)
+    (total,) = (line for line in lines if "acc += part" in line)
+    assert dot.strip().startswith("part = ") and dot.index("part") == total.index("acc") + 4
 
 
 def test_the_table_has_more_than_a_hundred_of_torchs_names():

@@ -36,3 +36,10 @@ def test_long_lines_are_broken_and_mean_the_same():
         text = folded(line)
         assert max(map(len, text.splitlines())) <= LONGEST < len(line)
         assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(line))
+
+
+def test_a_long_line_keeps_the_brackets_of_its_indices():
+    line = " * ".join(f"self.pool_of_a_long_name.kernel_size[{k}]" for k in range(4))
+    launch = f"kernel[grid]({line}, total, {', '.join(f'argument_{k}' for k in range(12))})"
+    for text in (line, f"size = {line}", launch):
+        assert ast.dump(ast.parse(folded(text))) == ast.dump(ast.parse(text))

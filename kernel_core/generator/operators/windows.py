@@ -50,6 +50,7 @@ def _convolution(rank: int) -> Any:
         ]
         shape = [input.shape[0], weight.shape[0], *_bound(space)]
         form = {"stride": steps, "padding": edges, "dilation": spread, "groups": groups}
+        form |= {"kernel": weight.shape[2:], "channels": weight.shape[1], "is_tiled": False}
         value = make("conv", (input, weight), shape, input.dtype, transposed=False, **form)
         return value if bias is None else add(value, reshape(bias, [bias.shape[0], *([1] * rank)]))
 
@@ -104,6 +105,7 @@ def _transposed(rank: int) -> Any:
         space = _bound(space)
         shape = [input.shape[0], bind(weight.shape[1] * groups, "OC"), *space]
         form = {"stride": steps, "padding": edges, "dilation": spread, "groups": groups}
+        form |= {"kernel": weight.shape[2:], "channels": input.shape[1] // groups, "is_tiled": False}
         value = make("conv", (input, weight), shape, input.dtype, transposed=True, **form)
         return value if bias is None else add(value, reshape(bias, [bias.shape[0], *([1] * rank)]))
 

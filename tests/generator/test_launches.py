@@ -1,0 +1,130 @@
+"""Each launch of an answer gives its kernel every parameter once: the host code runs on meta tensors.
+
+Triton's interpreter runs an answer at small sizes alone. Here nothing is computed, so the sizes are the
+problem's own: Python binds the arguments of each launch, with those of each config, to the signature.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+import torch
+import triton
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
+
+from kernel_core.generator.answer import answer
+from kernel_core.generator.draw.problems import generate_graphs
+from kernel_core.generator.read import load_module
+from kernel_core.problems.load import load_file
+from kernel_core.problems.source import parse_problem
+from kernel_core.records import Problem
+from tests.generator.small_problems import BY_SCHEDULE, problem
+
+PAGES = Path(__file__).parents[2] / "docs" / "kernels"
+OPTIONS = {"num_warps", "num_stages", "grid", "warmup"}
+
+
+def bind(kernel: JITFunction, args: tuple, kwargs: dict) -> None:
+    signature = inspect.signature(kernel.fn)
+    signature.bind(*args, **{name: given for name, given in kwargs.items() if name not in OPTIONS})
+
+
+def bind_each_config(tuner: Autotuner, args: tuple, kwargs: dict) -> None:
+    for config in tuner.configs:
+        if twice := set(config.kwargs) & set(kwargs):
+            raise TypeError(f"a config and the launch both set {', '.join(twice)}")
+        bind(tuner.fn, args, {**kwargs, **config.kwargs})
+
+
+@pytest.fixture
+def launches(monkeypatch) -> list[str]:
+    """Names of the kernels that were launched; none of them runs."""
+    names: list[str] = []
+
+    def launch(kernel, *args, **kwargs):
+        bind(kernel, args, kwargs)
+        names.append(kernel.fn.__name__)
+
+    def launch_each_config(tuner, *args, **kwargs):
+        bind_each_config(tuner, args, kwargs)
+        names.append(tuner.fn.fn.__name__)
+
+    monkeypatch.setattr(JITFunction, "run", launch)
+    monkeypatch.setattr(Autotuner, "run", launch_each_config)
+    return names
+
+
+def run(given: Problem, source: str, folder: Path) -> None:
+    """Run the host code of an answer at the problem's own sizes."""
+    path = folder / "new.py"
+    path.write_text(source)
+    names: dict = {"__name__": "new", "__file__": str(path)}
+    exec(compile(source, str(path), "exec"), names)
+    module = load_module(given)
+    with torch.device("meta"), torch.no_grad():
+        match module.get_init_inputs():
+            case [list() as positional, dict() as named]:
+                model = names["ModelNew"](*positional, **named)
+            case positional:
+                model = names["ModelNew"](*positional)
+        model(*module.get_inputs())
+
+
+def checked(problems: dict[str, Problem], launches: list[str], folder: Path) -> dict[str, str]:
+    """Errors of the host code by the problem's name."""
+    errors = {}
+    for name, given in problems.items():
+        before = len(launches)
+        try:
+            run(given, answer(given).source, folder)
+        except Exception as error:
+            errors[name] = f"{type(error).__name__}: {error}"
+        else:
+            if len(launches) == before:
+                errors[name] = "no launch"
+    return errors
+
+
+def parsed(source: str) -> Problem:
+    return parse_problem(source, id="test", suite="test")
+
+
+def test_each_schedule_and_each_page_gives_its_kernels_every_parameter_once(launches, tmp_path):
+    pages = [path for path in PAGES.glob("*.py") if not path.stem.endswith(("_kernel", "make"))]
+    problems = {path.stem: load_file(path) for path in pages}
+    problems |= {name: parsed(source) for name, source in BY_SCHEDULE.items()}
+    assert len(pages) == 20 and not checked(problems, launches, tmp_path)
+
+
+def test_drawn_problems_give_their_kernels_every_parameter_once(launches, tmp_path):
+    drawn = [made.problem for made in generate_graphs("train", 60, 4)]
+    assert not checked({given.id: given for given in drawn}, launches, tmp_path)
+
+
+def test_a_kernel_of_which_one_size_is_one_gets_all_numbers_of_a_dilation_or_none(launches, tmp_path):
+    layer = "self.conv = nn.Conv3d(6, 5, (3, 3, 1), dilation=2)"
+    source = problem("self.conv(a)", "torch.randn(2, 6, 9, 11, 7)", layers=layer)
+    assert not checked({"conv": parsed(source)}, launches, tmp_path)
+    assert "conv3d_kernel" in launches
+
+
+@pytest.mark.parametrize(
+    ("launch", "message"),
+    [
+        ("k[(1,)](1, 2, 3)", "multiple values"),
+        ("k[(1,)](1, 2, BLOCK=8)", "both set BLOCK"),
+        ("k[(1,)](1)", "missing"),
+        ("k[(1,)](1, 2, C=3)", "unexpected keyword"),
+    ],
+)
+def test_launches_that_do_not_fit_are_found(launches, launch, message):
+    def kernel(x_ptr, n, BLOCK):
+        pass
+
+    k = triton.autotune([triton.Config({"BLOCK": 16})], key=["n"])(triton.jit(kernel))
+    with pytest.raises(TypeError, match=message):
+        eval(launch, {"k": k})
+    assert not launches
