@@ -25,7 +25,8 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
 
     The policy that is evaluated and asked for winners is the one that is trained, whatever the
     settings of those stages say. A pretrained model is also evaluated before it is taught, with one sample
-    a problem and the full prompt. Rounds of expert iteration come before RL; `train.method=frozen` leaves RL out.
+    a problem and the full prompt. Rounds of expert iteration come before RL; `train.method=frozen` leaves
+    RL out.
 
     Args:
         config: Settings of every stage.
