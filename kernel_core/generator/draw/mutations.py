@@ -46,7 +46,7 @@ MUTATIONS: dict[str, Edit] = {
     "sum_for_maximum": _replaced(r"= tl\.max\(", "= tl.sum("),
     "lost_accumulation": _replaced(r"^( +)(\w+) \+= (.+)$", r"\1\2 = \3"),
     "lost_product": _replaced(r"acc = tl\.dot\((\w+), (\w+), acc, ", r"acc = tl.dot(\1, \2, "),
-    "lost_padding": _replaced(r"^( +i\w = .*) - P\w$", r"\1"),
+    "lost_padding": _replaced(r"^( +(?:i\w|\w0) = .*) - P\w?(\)\.to\(tl\.int32\))?$", r"\1\2"),
     "wrong_stride": _replaced(r"(\[:, None\]\)?) \* ([A-Z]\w*|n_cols) \+ ", r"\1 * (\2 + 1) + "),
     "short_grid": _replaced(r"\(triton\.cdiv\((\w+), 1024\),\)", r"(\1 // 1024,)"),
     "other_sign": _replaced(r"^( +(?!\w*offsets|i\w )\w+ = .*[\w)]) - (?=\w)", r"\1 + "),
