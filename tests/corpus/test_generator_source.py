@@ -62,5 +62,5 @@ def test_the_fused_and_tuned_kernels_alone_come_as_tuned(name):
 def test_kernels_of_modules_are_the_generators():
     rows = drawn("modules", modules_rows=12)
     made = list(answered_problems(generate_modules("train", 12, 0)))
-    assert [row.kernel_code for row in rows] == [kernel.source for one in made for kernel in one.kernels]
+    assert [row.kernel_code for row in rows] == [kernel.source for each in made for kernel in each.kernels]
     assert all(row.claimed_correct is not row.grade.startswith("mistake:") for row in rows)

@@ -50,7 +50,7 @@ def test_modules_are_a_source_beside_the_generator(tmp_path: Path) -> None:
     made = list(answered_problems(problems))
     rows = [row for row in load_snapshot(Store(tmp_path)) if row.source == "modules"]
     assert manifest.meta["num_references"] == 9
-    assert [row.kernel_code for row in rows] == [kernel.source for one in made for kernel in one.kernels]
+    assert [row.kernel_code for row in rows] == [kernel.source for each in made for kernel in each.kernels]
     assert {row.family for row in rows} == {problem.family for problem in problems}
     assert {row.reference_code for row in rows} == {problem.source for problem in problems}
     for row in rows:

@@ -133,7 +133,7 @@ def test_taught_problems_name_their_inputs_in_hundreds_of_ways() -> None:
         re.search(r"def forward\(self, ([^)]*)\)", problem.source)
         for problem in generate_modules("train", 400, 1)
     ]
-    inputs = {text.split(":")[0] for found in named if found for text in found[1].split(", ")}
+    inputs = {text.split(":")[0] for match in named if match for text in match[1].split(", ")}
     assert len(inputs) > 200
 
 

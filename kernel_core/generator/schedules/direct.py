@@ -36,7 +36,7 @@ def write_direct(context: Context) -> Written:
             if not is_zero(loop.digit(0)) and not (loop is channels and int(own_in) == 1):
                 size = kernel.size(loop.sizes[0], loop.letters[0])
                 loops.enter_context(kernel.loop(f"for {loop.name} in range({size}):"))
-        x = _loaded(kernel, anchor, [coords[0], channel], list(coords[2:]), taps, "")
+        x = _loaded(kernel, anchor, [coords[0], channel], list(coords[2:]), taps)
         offsets = [tap.digit(0) for tap in taps]
         if anchor.transposed:
             name = kernel.index(coords[1])[0]
@@ -53,20 +53,18 @@ def write_direct(context: Context) -> Written:
     return context.finish(kernel, {"BLOCK": str(BLOCK)}, f"(triton.cdiv({count}, {BLOCK}),)", plan)
 
 
-def _loaded(
-    kernel: Kernel, anchor: Value, front: list[Index], places: list[Index], taps: list[Group], view: str
-) -> str:
+def _loaded(kernel: Kernel, anchor: Value, front: list[Index], places: list[Index], taps: list[Group]) -> str:
     """The input under an offset of the weight, 0 beyond its edges."""
     x, coords, bounds = anchor.inputs[0], list[Index](front), list[str]()
     letters = image_letters(anchor.rank)[2:]
     groups = frozenset[Group]()
     for axis, (place, tap, letter) in enumerate(zip(places, taps, letters, strict=True)):
         its = groups_of(place) | groups_of(tap.digit(0))
-        name, conditions = position(kernel, anchor, axis, place, tap, letter, view)
+        name, conditions = position(kernel, anchor, axis, place, tap, letter, view="")
         if conditions:
             groups |= its
         bounds += conditions
-        coords.append(Text(f"{name}{view}", its, ATOM))
+        coords.append(Text(name, its, ATOM))
     if not bounds:
         return kernel.at(x, coords)
     depth = max((tap.depth for tap in taps), default=0)
@@ -75,6 +73,6 @@ def _loaded(
         depth,
         lambda: kernel.named("inside", " & ".join(f"({b})" for b in bounds), depth),
     )
-    with kernel.guarded(Text(f"{inside}{view}", groups)):
+    with kernel.guarded(Text(inside, groups)):
         loaded = kernel.at(x, coords)
-    return loaded if kernel.in_memory(x) else f"tl.where({inside}{view}, {loaded}, 0.0)"
+    return loaded if kernel.in_memory(x) else f"tl.where({inside}, {loaded}, 0.0)"

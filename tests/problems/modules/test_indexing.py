@@ -23,7 +23,7 @@ def test_nearly_every_draw_is_another_operator() -> None:
 
 
 def is_gated_unit(formula: Formula) -> bool:
-    """Whether one of the values `a` and `b` is multiplied with a function of the other."""
+    """Return True if the value `a` or `b` is multiplied with a function of the other."""
     text = "\n".join((*formula.torch, formula.result))
     if re.search(r"\) \* [ab]\b|\b[ab] \* [\w.]+\(", text):
         return True
