@@ -67,6 +67,7 @@ class Worker:
     def __init__(self, client, *endings):
         self.endings = list(endings)
         self.seen = []
+        self._stopped = threading.Event()
         self._earlier = {run.id for run in client.read_flow_runs()}
         # A thread begins with the settings of the process, not with those of this test.
         settings = contextvars.copy_context()
@@ -77,19 +78,19 @@ class Worker:
         return self
 
     def __exit__(self, *_):
-        self.endings.clear()
-        self._thread.join(timeout=10)
+        self._stopped.set()
+        self._thread.join()
 
     def _work(self):
         with get_client(sync_client=True) as client:
-            while self.endings:
+            while self.endings and not self._stopped.is_set():
                 with contextlib.suppress(httpx.TransportError):
                     self._end_children(client)
                 time.sleep(0.05)
 
     def _end_children(self, client):
         for child in client.read_flow_runs():
-            is_next = child.deployment_id and child.id not in self._earlier
+            is_next = child.deployment_id and child.id not in self._earlier and not self._stopped.is_set()
             if is_next and self.endings and child.state is not None and not child.state.is_final():
                 client.set_flow_run_state(child.id, self.endings[0], force=True)
                 self.endings.pop(0)
