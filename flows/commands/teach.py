@@ -32,7 +32,8 @@ def teach(
 ) -> int:
     """Write kernels for a module and judge them, or count what is answered in a folder.
 
-    A convolution stays with cuDNN where another step is left to write.
+    A product or convolution stays with torch's library where another step is left to write. Where no kernel
+    can be written for the whole module, those for a part are.
 
     Args:
         problem: a file in KernelBench's format; its code is run to read its graph
@@ -49,14 +50,14 @@ def teach(
     if coverage is not None:
         return _cover(coverage, device, precision, out, not write_only, json_)
     assert problem is not None
-    from kernel_core.generator.graded import taught_answer  # with torch, which takes seconds
+    from kernel_core.generator.graded import widest_answer  # with torch, which takes seconds
     from kernel_core.generator.read import Unreadable
 
     read = load_file(problem)
     path = out or Path(f"{problem.stem}_kernel.py")
     require_writable("--out", path, problem)
     try:
-        written = taught_answer(read, precision)
+        written = widest_answer(read, precision)
     except Unreadable as error:
         raise NotAProblem(f"{problem}: no kernel can be written for it: {error}") from error
     path.write_text(written.source, encoding="utf-8")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten
 
+from kernel_core.generator.calls import nest_text
 from kernel_core.generator.fuse import Plan, Region
 from kernel_core.generator.ir import CHEAP, Value, make
 from kernel_core.generator.launches import WHY_COPIED, Launches
@@ -54,6 +55,8 @@ class Answer:
     """Calls of torch's in their order."""
     reasons: list[str] = field(default_factory=list)
     """Calls that stay torch's, and why."""
+    kinds: frozenset[str] = frozenset()
+    """Schedules of the kernels."""
 
 
 def answer(
@@ -65,7 +68,7 @@ def answer(
     """
     graph = read(problem, on_meta, library)
     try:
-        return _Writer(problem, graph, precision).answer()
+        return Writer(problem, graph, precision).answer()
     except Unreadable:
         raise
     except Exception as error:  # a form that no schedule was written for; others go on
@@ -82,7 +85,7 @@ _PLAIN = {
 _HOST = ("reshape", "cast", "expand", "leaf", "call")
 
 
-class _Writer(Launches):
+class Writer(Launches):
     """Host code and kernels of one graph."""
 
     def __init__(self, problem: Problem, graph: Graph, precision: str) -> None:
@@ -103,24 +106,40 @@ class _Writer(Launches):
         """Calls of torch's by the id of their region."""
 
     def answer(self) -> Answer:
-        """The text; regions that cannot be written are made smaller until they can."""
+        """The text of the whole module."""
+        body = self.body()
+        return Answer(
+            self._source(body), self.plan_text(input_texts(self.problem.source)),
+            len({kernel.name for kernel in self.written}), ", ".join(dict.fromkeys(self.graph.steps)),
+            self.graph.reasons, self.kinds,
+        )  # fmt: skip
+
+    def body(self) -> list[str]:
+        """Host lines; regions that cannot be written are made smaller until they can."""
         ready = self._write_regions()
         for leaf in self.graph.inputs:
             if self._is_used(leaf):
                 self.lines.append(f"{leaf.text} = {leaf.text}.contiguous()")
         self._host_lines(ready)
-        result = tree_map(
-            lambda leaf: _Text(self._expression(self.final[id(leaf)])) if isinstance(leaf, Value) else leaf,
-            self.graph.outputs,
-        )
-        self.lines.append(f"return {_nest(result)}")
+        self.lines += self._result_lines()
         if not self.written:
             raise Unreadable("; ".join(["nothing to write a kernel for", *self.graph.reasons]))
-        body = self._with_sizes([self._with_keys(line) for line in self.lines])
-        return Answer(
-            self._source(body), self._thinking(), len({kernel.name for kernel in self.written}),
-            ", ".join(dict.fromkeys(self.graph.steps)), self.graph.reasons,
-        )  # fmt: skip
+        return self._with_sizes([self._with_keys(line) for line in self.lines])
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Schedules of the regions."""
+        return frozenset(region.kind for region in self.plan.regions)
+
+    def _result_lines(self) -> list[str]:
+        return [f"return {self.result_text(self.graph.outputs)}"]
+
+    def result_text(self, result: Any) -> str:
+        """Host text of a nest of values and numbers."""
+        return nest_text(
+            result,
+            lambda leaf: self._expression(self.final[id(leaf)]) if isinstance(leaf, Value) else host(leaf),
+        )
 
     def _is_used(self, leaf: Value) -> bool:
         """True if a kernel reads an input, or `forward` returns it; torch's calls take any layout."""
@@ -204,9 +223,7 @@ class _Writer(Launches):
 
     def _source(self, body: list[str]) -> str:
         tree = ast.parse(self.problem.source)
-        texts = dict.fromkeys(self._with_keys(kernel.text) for kernel in self.written)
-        helpers = {name: text for kernel in self.written for name, text in kernel.helpers.items()}
-        kernels = "\n\n".join([*helpers.values(), *texts])
+        kernels = self.kernels_text()
         imports = ["import torch", "import triton", "import triton.language as tl"]
         rest = kept(tree, body)
         if "libdevice." in kernels:
@@ -221,8 +238,14 @@ class _Writer(Launches):
         lines = list(dict.fromkeys([*own, *imports]))
         return "\n".join(lines) + f"\n\n\n{kernels}\n\n{rest}\n"
 
-    def _thinking(self) -> str:
-        made = input_texts(self.problem.source)
+    def kernels_text(self) -> str:
+        """The kernels with the functions that they call."""
+        texts = dict.fromkeys(self._with_keys(kernel.text) for kernel in self.written)
+        helpers = {name: text for kernel in self.written for name, text in kernel.helpers.items()}
+        return "\n\n".join([*helpers.values(), *texts])
+
+    def plan_text(self, made: Mapping[str, str]) -> str:
+        """The plan; `made` has expressions of inputs by their names."""
         text = [
             f"{leaf.text}: {made[leaf.text] + ' is ' if leaf.text in made else ''}"
             f"{tuple(map(int, leaf.shape))} {str(leaf.dtype).removeprefix('torch.')}"
@@ -271,21 +294,3 @@ def _without_names(written: Written) -> str:
 
 class _Smaller(Exception):
     """A region was too large."""
-
-
-class _Text(str):
-    def __repr__(self) -> str:
-        return str(self)
-
-
-def _nest(result: Any) -> str:
-    if isinstance(result, _Text):
-        return str(result)
-    if isinstance(result, tuple | list):
-        inner = ", ".join(map(_nest, result)) + (
-            "," if len(result) == 1 and isinstance(result, tuple) else ""
-        )
-        return f"({inner})" if isinstance(result, tuple) else f"[{inner}]"
-    if isinstance(result, dict):
-        return "{" + ", ".join(f"{key!r}: {_nest(part)}" for key, part in result.items()) + "}"
-    return host(result)

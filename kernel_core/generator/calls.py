@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kernel_core.generator.ir import Unsupported
@@ -69,3 +69,14 @@ def spelled_function(name: str) -> str:
     if name.startswith("torch.Tensor."):
         return "getitem" if base == "__getitem__" else f".{base}"
     return name.replace("torch.functional.", "torch.")
+
+
+def nest_text(nest: Any, text_of: Callable[[Any], str]) -> str:
+    """Host text of a nest of tuples, lists and dictionaries by the texts of its leaves."""
+    if isinstance(nest, tuple | list):
+        inner = ", ".join(nest_text(part, text_of) for part in nest)
+        inner += "," if len(nest) == 1 and isinstance(nest, tuple) else ""
+        return f"({inner})" if isinstance(nest, tuple) else f"[{inner}]"
+    if isinstance(nest, dict):
+        return "{" + ", ".join(f"{key!r}: {nest_text(part, text_of)}" for key, part in nest.items()) + "}"
+    return text_of(nest)

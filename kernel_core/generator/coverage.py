@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernel_core.errors import DojoError
-from kernel_core.generator.graded import taught_answer
+from kernel_core.generator.graded import widest_answer
 from kernel_core.generator.read import Unreadable
 from kernel_core.interop.batch import request_of
 from kernel_core.interop.judged import judge_here
@@ -25,7 +25,7 @@ def cover(problems: Sequence[Problem], device: str, precision: str, judged: bool
         row: dict[str, Any] = {"problem": problem.id, "outcome": "written", "kernels": 0, "reasons": []}
         rows.append(row)
         try:
-            written = taught_answer(problem, precision)
+            written = widest_answer(problem, precision)
         except Unreadable as error:
             row["outcome"] = f"unanswered: {error}"
             continue

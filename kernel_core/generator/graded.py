@@ -13,7 +13,9 @@ import torch
 from kernel_core.errors import NotAProblem
 from kernel_core.generator.answer import Answer, answer
 from kernel_core.generator.draw.mutations import mutated
-from kernel_core.generator.read import CONVOLUTIONS, PRODUCTS, Unreadable
+from kernel_core.generator.library import with_most_products_left
+from kernel_core.generator.partial import limit_of, partial_answers
+from kernel_core.generator.read import Unreadable
 from kernel_core.problems.graded import Generated, GradedKernel
 from kernel_core.records import Problem
 
@@ -22,31 +24,54 @@ _LEAST_SHARED = 256
 
 
 def graded_kernels(problem: Problem) -> list[GradedKernel]:
-    """Return an answer that leaves convolutions to torch, and one that leaves all matrix products to it.
+    """Return the answers to a problem that are taught, the best first.
 
     Raises `NotAProblem` with the reason where no kernel can be written.
     """
     try:
-        answers = [taught_answer(problem, library=library) for library in (CONVOLUTIONS, PRODUCTS)]
+        answers = taught_answers(problem)
     except Unreadable as error:
         raise NotAProblem(f"no kernel can be written for it: {error}") from error
     return list({written.source: graded(written) for written in answers}.values())
 
 
-def taught_answer(
-    problem: Problem,
-    precision: str = "tf32",
-    on_meta: bool = False,
-    library: frozenset[str] = CONVOLUTIONS,
-) -> Answer:
-    """Return an answer in which calls of `library` stay torch's if a kernel is left to write, else none.
+def taught_answers(problem: Problem, precision: str = "tf32", on_meta: bool = False) -> list[Answer]:
+    """Return the answer to the whole module, or those that replace a part where it is too long to be sampled.
+
+    Raises Unreadable as `answer` does, where there is no part either.
+    """
+    try:
+        whole = whole_answer(problem, precision, on_meta)
+    except Unreadable:
+        parts = partial_answers(problem, precision, on_meta)
+        if not parts:
+            raise
+        return parts
+    if len(whole.source) <= limit_of(problem):
+        return [whole]
+    return partial_answers(problem, precision, on_meta) or [whole]
+
+
+def whole_answer(problem: Problem, precision: str = "tf32", on_meta: bool = False) -> Answer:
+    """Return kernels for a whole module, in which products stay torch's if a kernel is left to write.
 
     Raises Unreadable as `answer` does.
     """
+    return with_most_products_left(lambda library: answer(problem, precision, on_meta, library))
+
+
+def widest_answer(problem: Problem, precision: str = "tf32") -> Answer:
+    """Return kernels for a whole module, or for the part with the most work where there are none.
+
+    Raises Unreadable as `answer` does, where there is no part either.
+    """
     try:
-        return answer(problem, precision, on_meta, library)
+        return whole_answer(problem, precision)
     except Unreadable:
-        return answer(problem, precision, on_meta)
+        parts = partial_answers(problem, precision, most=1)
+        if not parts:
+            raise
+        return parts[0]
 
 
 def graded(written: Answer) -> GradedKernel:
@@ -78,7 +103,7 @@ def answered_problems(problems: Sequence[Problem]) -> Iterator[Generated]:
 
 def _answered(problem: Problem) -> Generated | None:
     try:
-        written = taught_answer(problem, on_meta=True)
+        written, *_ = taught_answers(problem, on_meta=True)
     except Unreadable:
         return None
     kernels = with_mistake(written, random.Random(f"mistake {problem.sha256}"))

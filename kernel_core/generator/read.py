@@ -12,7 +12,7 @@ import math
 import random
 import types
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -51,12 +51,17 @@ def read(problem: Problem, on_meta: bool = False, library: frozenset[str] = froz
         names = Names()
         names.taken |= {*arguments, "F", "self", "torch", "triton", "tl", "nn", "math"}
         NAMES.set(names)
-        with torch.device("meta") if on_meta else FakeTensorMode(allow_non_fake_inputs=True):
+        with without_values(on_meta):
             return _read(problem, arguments, library)
     except Unreadable:
         raise
     except Exception as error:  # another program's code may raise anything
         raise Unreadable(f"{type(error).__name__}: {error}") from error
+
+
+def without_values(on_meta: bool) -> AbstractContextManager[Any]:
+    """Tensors that are made inside have shapes and types alone."""
+    return torch.device("meta") if on_meta else FakeTensorMode(allow_non_fake_inputs=True)
 
 
 def forward_arguments(source: str) -> list[str]:
@@ -90,7 +95,16 @@ def load_module(problem: Problem) -> types.ModuleType:
 
 
 def _read(problem: Problem, arguments: list[str], library: frozenset[str]) -> Graph:
-    module = load_module(problem)
+    model, inputs = model_and_inputs(load_module(problem))
+    recorder = Recorder(model, library)
+    with named_numbers(model), recorder.running(), torch.no_grad():
+        values = [recorder.argument(given, name) for given, name in zip(inputs, arguments, strict=False)]
+        outputs = model(*values)
+    return recorder.graph(outputs)
+
+
+def model_and_inputs(module: types.ModuleType) -> tuple[nn.Module, list[Any]]:
+    """The module of an executed problem, and the arguments of its `forward`."""
     torch.manual_seed(0)
     random.seed(0)
     given = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
@@ -102,17 +116,13 @@ def _read(problem: Problem, arguments: list[str], library: frozenset[str]) -> Gr
     except DataDependentOutputException:  # a constructor that reads values
         with unset_fake_temporarily():
             model = module.Model(*positional, **named)
-    inputs = list(module.get_inputs())
-    recorder = Recorder(model, library)
-    with _named_numbers(model), recorder.running(), torch.no_grad():
-        values = [recorder.argument(given, name) for given, name in zip(inputs, arguments, strict=False)]
-        outputs = model(*values)
-    return recorder.graph(outputs)
+    return model, list(module.get_inputs())
 
 
 @contextmanager
-def _named_numbers(model: nn.Module) -> Iterator[None]:
-    """Numbers of all modules as attributes with a text, and `math` that keeps it."""
+def named_numbers(model: nn.Module) -> Iterator[None]:
+    """Numbers of all modules as attributes with a text, and `math` that keeps it; plain again at the end."""
+    plain = [(vars(module), dict(vars(module))) for module in model.modules()]
     for name, module in model.named_modules():
         path = module_path(name)
         for key, value in list(vars(module).items()):
@@ -124,7 +134,11 @@ def _named_numbers(model: nn.Module) -> Iterator[None]:
     with ExitStack() as stack:
         for function in ("sqrt", "log", "exp"):
             stack.enter_context(mock.patch.object(math, function, _keeping(function)))
-        yield
+        try:
+            yield
+        finally:
+            for attributes, before in plain:
+                attributes.update(before)
 
 
 def _keeping(function: str) -> Callable[..., float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel_core.generator.answer import answer
-from kernel_core.generator.graded import graded_kernels, taught_answer
+from kernel_core.generator.graded import graded_kernels, whole_answer
 from kernel_core.generator.read import PRODUCTS
 from kernel_core.problems.load import parse_problem
 from tests.generator.small_problems import problem
@@ -30,13 +30,26 @@ def test_sizes_of_a_product_are_read_behind_it():
         assert all(index > made for index, line in enumerate(lines) if f" {name}." in line.split("=")[-1])
 
 
-def test_a_taught_answer_leaves_a_convolution_to_torch_only_where_another_step_is_a_kernel():
-    inputs = ("torch.randn(2, 4, 9, 9)", "torch.randn(3, 4, 3, 3)")
+def asked(expression: str, *inputs: str):
+    return parse_problem(problem(expression, *inputs), id="test/library", suite="test")
 
-    def asked(expression: str):
-        return parse_problem(problem(expression, *inputs), id="test/library", suite="test")
 
-    assert "F.conv2d" in taught_answer(asked("torch.relu(torch.nn.functional.conv2d(a, b))")).source
-    alone = asked("torch.nn.functional.conv2d(a, b)")
-    assert "conv2d(" not in taught_answer(alone).source
+def test_products_are_left_to_torch_only_where_another_step_is_a_kernel():
+    images = ("torch.randn(2, 4, 9, 9)", "torch.randn(3, 4, 3, 3)")
+    assert "F.conv2d" in whole_answer(asked("torch.relu(torch.nn.functional.conv2d(a, b))", *images)).source
+    alone = asked("torch.nn.functional.conv2d(a, b)", *images)
+    assert "conv2d(" not in whole_answer(alone).source
     assert len(graded_kernels(alone)) == 1
+    matrices = ("torch.randn(40, 33)", "torch.randn(33, 20)")
+    assert "torch.matmul" in whole_answer(asked("torch.relu(torch.matmul(a, b))", *matrices)).source
+    assert "tl.dot" in whole_answer(asked("torch.matmul(a, b)", *matrices)).source
+
+
+def test_an_attention_is_one_kernel_between_layers_of_torch():
+    heads = ("torch.randn(2, 3, 40, 16)",)
+    fused = whole_answer(asked("F.scaled_dot_product_attention(a, torch.relu(a), a)", *heads))
+    assert "attention" in fused.kinds and "scaled_dot_product_attention" not in fused.source
+    spelled = whole_answer(asked("torch.softmax(a @ a.transpose(-2, -1), dim=-1) @ torch.relu(a)", *heads))
+    assert "attention" in spelled.kinds and "matmul" not in spelled.source.partition("class ModelNew")[2]
+    plain = whole_answer(asked("torch.softmax(a @ a.transpose(-2, -1), dim=-1)", *heads))
+    assert "attention" not in plain.kinds and "tl.dot" not in plain.source

@@ -26,8 +26,8 @@ from kernel_core.generator.draw.networks import NETWORKS
 from kernel_core.generator.draw.singles import single_layer, single_operator
 from kernel_core.generator.draw.sketch import Sketch, Tensor
 from kernel_core.generator.draw.text import source_of
-from kernel_core.generator.graded import taught_answer, with_mistake
-from kernel_core.generator.read import CONVOLUTIONS, WEIGHTED, Unreadable, load_module
+from kernel_core.generator.graded import taught_answers, with_mistake
+from kernel_core.generator.read import Unreadable, load_module
 from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
 from kernel_core.problems.graded import Generated, identity_of
 from kernel_core.problems.source import resize
@@ -176,8 +176,7 @@ def answered(draft: Draft, split: Split, rng: random.Random) -> Generated | None
     if not is_sound(draft.problem):
         return None
     try:
-        library = WEIGHTED if draft.family in NETWORKS else CONVOLUTIONS
-        written = taught_answer(draft.problem, on_meta=True, library=library)
+        written, *_ = taught_answers(draft.problem, on_meta=True)
     except Unreadable:
         return None
     if written.reasons:

@@ -1,0 +1,267 @@
+"""Answers that replace a part of a module: some statements of one function, with all other text kept.
+
+A part is a range of statements that run one after another. Its inputs are local names and attributes of
+`self`; its results are the names that are read behind it, or what the function returns.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from kernel_core.generator.answer import Answer, Writer
+from kernel_core.generator.ir import CHEAP
+from kernel_core.generator.library import with_most_products_left
+from kernel_core.generator.names import NAMES, Names
+from kernel_core.generator.part_graph import key_of, part_graph
+from kernel_core.generator.read import Graph, Unreadable, without_values
+from kernel_core.generator.statements import Block, Moment, blocks_of, run_once
+from kernel_core.generator.verbatim import kept, replaced
+from kernel_core.generator.watch import Watch
+from kernel_core.records import Problem
+
+_LEAST_LIMIT, _ADDED = 3840, 2880
+"""Characters of source: 1,200 tokens of any answer, and 900 tokens beyond the problem's own text."""
+_MOST_CALLS = 8
+"""Calls with inputs or attributes of their own that a part is read for."""
+_TOO_LONG = 1.15
+"""An answer that exceeds the limit by this factor is not tried with another statement."""
+_LAYOUT_ALONE = {*CHEAP, "leaf", "call", "transposed", "scatter"} - {"point"}
+_LONGEST_LINE = 60
+_LEAST_SHARE = 0.1
+"""Of the first part's work, for further parts."""
+_LEAST_OF_ALL = 0.03
+"""Of the bytes and operations of the whole module: kernels that do next to no work are no answer."""
+
+
+def limit_of(problem: Problem) -> int:
+    """Characters that an answer to a problem may have to be taught."""
+    imports, text = kept(problem.source)
+    return max(_LEAST_LIMIT, len("\n".join([*imports, text])) + _ADDED)
+
+
+@dataclass
+class _Part:
+    """A range of statements that has been answered."""
+
+    block: Block
+    first: int
+    last: int
+    work: int
+    answer: Answer
+
+    def overlaps(self, other: _Part) -> bool:
+        """True where two parts share a line of text."""
+        return not (self.lines[1] < other.lines[0] or other.lines[1] < self.lines[0])
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        """Numbers of the first and last line."""
+        last = self.block.statements[self.last]
+        return self.block.statements[self.first].lineno, last.end_lineno or last.lineno
+
+
+def partial_answers(
+    problem: Problem, precision: str = "tf32", on_meta: bool = False, most: int = 3
+) -> list[Answer]:
+    """Return answers that replace a part each, from the part with the most work; at most `most`.
+
+    Work is counted in bytes that the part's calls read and write, in all its runs. Products, views, copies
+    and conversions do not count. A part begins and ends with a statement that does work. It calls no other
+    function of the problem's text, unless there is no such part. It has 3 % of the module's bytes and
+    operations. No answer exceeds `limit_of(problem)`. No two parts share a line, and each has a tenth of the
+    first's work. The earlier of equal parts comes first. A part whose text would differ between calls is
+    none. The list is empty where nothing can be written.
+    """
+    try:
+        tree = ast.parse(problem.source)
+        blocks = blocks_of(tree)
+        limit = limit_of(problem)
+        with without_values(on_meta):
+            module, watch = run_once(problem, tree, blocks)
+            for is_local in (True, False):
+                parts = [
+                    part
+                    for block in blocks
+                    for part in _Parts(problem, precision, module, watch, block, limit).answered(is_local)
+                ]
+                if parts:
+                    break
+    except Exception:  # another program's code may raise anything
+        return []
+    chosen: list[_Part] = []
+    for part in sorted(parts, key=lambda part: -part.work):
+        is_apart = not any(part.overlaps(other) for other in chosen)
+        if len(chosen) < most and is_apart and part.work >= _LEAST_SHARE * max(made.work for made in parts):
+            chosen.append(part)
+    return [part.answer for part in chosen]
+
+
+class _Parts:
+    """The parts of a block."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        precision: str,
+        module: types.ModuleType,
+        watch: Watch,
+        block: Block,
+        limit: int,
+    ) -> None:
+        self._problem, self._precision, self._module = problem, precision, module
+        self._block, self._limit, self._watch = block, limit, watch
+        self._names = {
+            name
+            for part in ast.walk(block.function)
+            for name in [getattr(part, "id", None) or getattr(part, "arg", None)]
+            if name is not None
+        }
+
+    def answered(self, is_local: bool) -> Iterator[_Part]:
+        """Yield for each first statement the parts that do not exceed the limit.
+
+        With `is_local`, those that call no other function of the problem's text; without it, the others.
+        """
+        size = len(self._block.statements)
+        works = [self._work(place, place) for place in range(size)]
+        for first in range(size):
+            for last in range(first, size) if works[first] else ():
+                runs = self._runs(first, last)
+                calls_others = any(before.entered != after.entered for before, after in runs)
+                if is_local and calls_others:
+                    break
+                if is_local == calls_others or not works[last] or self._leaves_early(first, last):
+                    continue
+                try:
+                    written = with_most_products_left(functools.partial(self._answer, first, last))
+                except Exception:  # no text, or what another program's code raises
+                    continue
+                if len(written.source) > _TOO_LONG * self._limit:
+                    break
+                work = self._work(first, last)
+                if len(written.source) <= self._limit and work >= _LEAST_OF_ALL * self._watch.cost:
+                    yield _Part(self._block, first, last, work, written)
+
+    def _runs(self, first: int, last: int) -> list[tuple[Moment, Moment]]:
+        """Moments before and behind a range in each run that has both."""
+        return [(run[first], run[last + 1]) for run in self._block.runs if first in run and last + 1 in run]
+
+    def _work(self, first: int, last: int) -> int:
+        return sum(self._watch.work(before.steps, after.steps) for before, after in self._runs(first, last))
+
+    def _leaves_early(self, first: int, last: int) -> bool:
+        """True for a range that may leave its block before its end."""
+        statements = self._block.statements[first : last + 1]
+        leaving = [
+            part
+            for statement in statements
+            for part in ast.walk(statement)
+            if isinstance(part, ast.Return | ast.Break | ast.Continue)
+        ]
+        is_end = self._block.is_body and last + 1 == len(self._block.statements)
+        return bool(leaving) and not (is_end and all(isinstance(part, ast.Return) for part in leaving))
+
+    def _answer(self, first: int, last: int, library: frozenset[str]) -> Answer:
+        """An answer that holds for all calls of the range."""
+        block = self._block
+        calls: dict[str, dict[str, Any]] = {}
+        inputs = block.inputs(first, last)
+        is_end = block.is_body and last + 1 == len(block.statements)
+        results: list[str] | None = None if is_end else block.results(first, last)
+        for before, after in self._runs(first, last):
+            if results is not None:
+                results = [name for name in results if name in after.names]
+            calls.setdefault(key_of(before.names, inputs), before.names)
+        if not calls or len(calls) > _MOST_CALLS or results == []:
+            raise Unreadable("a part without calls or results, or with too many calls")
+        texts: list[tuple[list[str], str]] = []
+        for names in calls.values():
+            writer = self._writer(first, last, inputs, results, names, library)
+            texts.append((writer.body(), writer.kernels_text()))
+            if texts[-1] != texts[0]:
+                raise Unreadable("the text differs between calls")
+        if not any(value.op not in _LAYOUT_ALONE for value in writer.plan.values) or writer.graph.reasons:
+            raise Unreadable("a part without work, or with calls that have no entry")
+        lines, kernels = texts[0]
+        if "grid" in self._names and any(line.startswith("grid = ") for line in lines):
+            raise Unreadable("the function has a name that launches use")
+        source = _source(self._problem.source, block.statements[first : last + 1], lines, kernels)
+        plan = f"{self._heading(first, last)}\n{writer.plan_text({})}"
+        steps = ", ".join(dict.fromkeys(writer.graph.steps))
+        number = len({kernel.name for kernel in writer.written})
+        return Answer(source, plan, number, steps, kinds=writer.kinds)
+
+    def _writer(
+        self,
+        first: int,
+        last: int,
+        inputs: Sequence[str],
+        results: list[str] | None,
+        names: dict[str, Any],
+        library: frozenset[str],
+    ) -> _PartWriter:
+        block = self._block
+        given = [name for name in inputs if name in names and name != "self"]
+        body = list(block.statements[first : last + 1])
+        if results is not None:
+            made = ast.Tuple([ast.Name(name, ast.Load()) for name in results], ast.Load())
+            body.append(ast.Return(made))
+        arguments = ["self"] * block.is_method + given
+        function = ast.parse(f"def part({', '.join(arguments)}): pass").body[0]
+        assert isinstance(function, ast.FunctionDef)
+        function.body = body
+        text = ast.fix_missing_locations(ast.Module([function], []))
+        namespace = dict(self._module.__dict__)
+        exec(compile(text, self._problem.id, "exec"), namespace)
+        own = Names()
+        own.taken |= {*self._names, "F", "self", "torch", "triton", "tl", "nn", "math"}
+        NAMES.set(own)
+        instance = names["self"] if block.is_method else nn.Module()
+        graph = part_graph(
+            instance, block.is_method, namespace["part"], {n: names[n] for n in given}, library
+        )
+        return _PartWriter(self._problem, graph, self._precision, results)
+
+    def _heading(self, first: int, last: int) -> str:
+        """Line of the plan that says what is replaced."""
+        block = self._block
+        statements = [statement for statement in block.function.body if not isinstance(statement, ast.Expr)]
+        if block.is_body and statements == block.statements[first : last + 1]:
+            return f"Part: {block.owner}. PyTorch keeps the rest."
+        line = self._problem.source.splitlines()[block.statements[first].lineno - 1].strip()
+        line = line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}..."
+        return f"Part: {block.owner} from `{line}`. PyTorch keeps the rest."
+
+
+class _PartWriter(Writer):
+    """Writes a part; `results` are the names of its results, or None where the function returns them."""
+
+    def __init__(self, problem: Problem, graph: Graph, precision: str, results: list[str] | None) -> None:
+        super().__init__(problem, graph, precision)
+        self._results = results
+
+    def _result_lines(self) -> list[str]:
+        if self._results is None:
+            return super()._result_lines()
+        texts = [self.result_text(result) for result in self.graph.outputs]
+        pairs = [pair for pair in zip(self._results, texts, strict=True) if pair[0] != pair[1]]
+        names, made = (", ".join(side) for side in zip(*pairs, strict=True))
+        return [f"{names} = {made}"]
+
+
+def _source(source: str, statements: Sequence[ast.stmt], lines: Sequence[str], kernels: str) -> str:
+    """The problem's text with the lines of a part, below its kernels."""
+    imports, text = kept(replaced(source, statements, lines))
+    body = "\n".join(lines)
+    more = ["import torch", "import triton", "import triton.language as tl"]
+    more += ["import torch.nn.functional as F"] if "F." in body else []
+    more += ["import math"] if "math." in body else []
+    more += ["from triton.language.extra import libdevice"] if "libdevice." in kernels else []
+    return "\n".join(dict.fromkeys([*imports, *more])) + f"\n\n\n{kernels}\n\n{text}\n"
