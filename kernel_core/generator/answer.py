@@ -203,23 +203,15 @@ class _Writer(Launches):
     # --- text
 
     def _source(self, body: list[str]) -> str:
-        tree = ast.parse(self.problem.source)
         texts = dict.fromkeys(self._with_keys(kernel.text) for kernel in self.written)
         helpers = {name: text for kernel in self.written for name, text in kernel.helpers.items()}
         kernels = "\n\n".join([*helpers.values(), *texts])
-        imports = ["import torch", "import triton", "import triton.language as tl"]
-        rest = kept(tree, body)
+        imports, rest = kept(self.problem.source, body)
+        imports += ["import torch", "import triton", "import triton.language as tl"]
         if "libdevice." in kernels:
             imports.append("from triton.language.extra import libdevice")
-        own = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-        functional = "import torch.nn.functional as F"
-        if "F." in rest:
-            imports.append(functional)
-        else:
-            own = [line for line in own if line != functional]
-        own = ["import math", *own] if any("math." in line for line in body) else own
-        lines = list(dict.fromkeys([*own, *imports]))
-        return "\n".join(lines) + f"\n\n\n{kernels}\n\n{rest}\n"
+        imports += _missing(imports, rest, {"F": "import torch.nn.functional as F", "math": "import math"})
+        return "\n".join(dict.fromkeys(imports)) + f"\n\n\n{kernels}\n\n{rest}\n"
 
     def _thinking(self) -> str:
         made = input_texts(self.problem.source)
@@ -243,6 +235,17 @@ class _Writer(Launches):
         if calls:
             text.append(f"PyTorch keeps {', '.join(calls)}.")
         return "\n".join(text)
+
+
+def _missing(imports: list[str], text: str, known: dict[str, str]) -> list[str]:
+    """Imports of modules that a text names and that it does not import, by the names in `known`."""
+    bound = set[str]()
+    for node in ast.parse("\n".join(imports)).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            bound |= {alias.asname or alias.name for alias in node.names}
+    return [
+        line for name, line in known.items() if name not in bound and re.search(rf"(?<![.\w]){name}\.", text)
+    ]
 
 
 def _step_of(region: Region) -> str:
