@@ -37,7 +37,7 @@ def lerp_rpow_sqrt_kernel(
 class ModelNew(nn.Module):
     def __init__(self, rate, decay):
         super().__init__()
-        self.rate, self.decay = (rate, decay)
+        self.rate, self.decay = rate, decay
 
     def forward(self, weight, grad, average, square, step):
         weight = weight.contiguous()

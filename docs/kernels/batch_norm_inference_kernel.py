@@ -4,6 +4,7 @@
 # batch_norm_relu_kernel: n_elements = x.numel(). Fuses relu, add, mul, sub, rsqrt. Each program computes one block of elements.
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 
@@ -11,7 +12,7 @@ import triton.language as tl
 @triton.jit
 def batch_norm_relu_kernel(
     x_ptr, running_mean_ptr, running_var_ptr, weight_ptr, bias_ptr, residual_ptr, out_ptr,
-    n_elements, inner, channels, BLOCK: tl.constexpr,
+    n_elements, channels, inner, BLOCK: tl.constexpr,
 ):
     # Each program computes one block of elements.
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -33,8 +34,8 @@ class ModelNew(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.rand(channels) + 0.5)
         self.bias = nn.Parameter(torch.randn(channels))
-        self.register_buffer('running_mean', torch.randn(channels))
-        self.register_buffer('running_var', torch.rand(channels) + 0.5)
+        self.register_buffer("running_mean", torch.randn(channels))
+        self.register_buffer("running_var", torch.rand(channels) + 0.5)
 
     def forward(self, x, residual):
         x = x.contiguous()
@@ -43,6 +44,6 @@ class ModelNew(nn.Module):
         n_elements = x.numel()
         batch_norm_relu_kernel[(triton.cdiv(n_elements, 1024),)](
             x, self.running_mean, self.running_var, self.weight, self.bias, residual, out,
-            n_elements, x.shape[2:].numel(), x.shape[1], BLOCK=1024,
+            n_elements, x.shape[1], x.shape[2:].numel(), BLOCK=1024,
         )
         return out

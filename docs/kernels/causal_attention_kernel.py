@@ -3,11 +3,12 @@
 # v: torch.randn(BATCH, HEADS, TOKENS, WIDTH) is (8, 16, 2048, 64) float32
 # scaled_dot_product_attention: one kernel.
 # attention_kernel: M = q.shape[2], N = k.shape[2], D = q.shape[-1], E = v.shape[-1], n_batches = q.shape[:2].numel(). Fuses where, le, mul. Each program owns a block of queries, loops over tiles of keys, and keeps an online softmax.
-import math
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 import triton
 import triton.language as tl
+import math
 
 
 @triton.jit

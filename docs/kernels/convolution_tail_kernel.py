@@ -4,6 +4,7 @@
 # packed_weight_kernel: n_elements = self.conv.weight.numel(). Each program computes one block of elements.
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 
@@ -18,8 +19,7 @@ CONFIGS_64_32 = [
 @triton.jit
 def conv2d_hardswish_kernel(
     x_ptr, packed_weight_ptr, conv_bias_ptr, bias_ptr, out_ptr, M, OC, C, H, W, OH, OW, KH, KW, SH,
-    SW, PH, PW, DH, DW, CH, OHOW, HW, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    SW, PH, PW, DH, DW, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):
     # Implicit GEMM: each kernel offset adds a product over the input channels to a tile of outputs.
     tiles_n = tl.cdiv(OC, BLOCK_N)
@@ -30,17 +30,17 @@ def conv2d_hardswish_kernel(
     h0 = (oh * SH - PH).to(tl.int32)
     ow = m % OW
     w0 = (ow * SW - PW).to(tl.int32)
-    b = m // OHOW
+    b = m // OW // OH
     for kh in range(KH):
         ih = h0 + kh * DH
         for kw in range(KW):
             iw = w0 + kw * DW
-            place = (b * CH + ih) * W + iw
+            place = (b * C * H + ih) * W + iw
             inside = (m < M) & (ih >= 0) & (ih < H) & (iw >= 0) & (iw < W)
             for start in range(0, C, BLOCK_K):
                 k = start + tl.arange(0, BLOCK_K)
                 mask = inside[:, None] & (k[None, :] < C)
-                offsets = place[:, None] + (k.to(tl.int64) * HW)[None, :]
+                offsets = place[:, None] + (k.to(tl.int64) * H * W)[None, :]
                 x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
                 packed_weight_mask = (k[:, None] < C) & (n[None, :] < OC)
                 packed_weight_offsets = ((kh * KW + kw) * C + k[:, None]) * OC + n[None, :]
@@ -52,20 +52,20 @@ def conv2d_hardswish_kernel(
     bias = tl.load(bias_ptr + n[None, :], mask=n[None, :] < OC, other=0.0)
     total = acc + conv_bias + bias
     out = total * tl.minimum(tl.maximum(total + 3.0, 0.0), 6.0) / 6.0 * 0.5
-    ohow = m % OHOW
-    out_offsets = (b[:, None] * OC + n[None, :]) * OHOW + ohow[:, None]
+    ohow = m % (OH * OW)
+    out_offsets = (b[:, None] * OC + n[None, :]) * OH * OW + ohow[:, None]
     tl.store(out_ptr + out_offsets, out, mask=(m[:, None] < M) & (n[None, :] < OC))
 
 
 @triton.jit
-def packed_weight_kernel(weight_ptr, out_ptr, n_elements, BC, HW, H, W, BLOCK: tl.constexpr):
+def packed_weight_kernel(weight_ptr, out_ptr, n_elements, inner, H, W, BLOCK: tl.constexpr):
     # Each program computes one block of elements.
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = i < n_elements
-    bc = i // HW
+    bc = i // W // H
     h = i // W % H
     w = i % W
-    weight = tl.load(weight_ptr + (w * H + h) * BC + bc, mask=mask, other=0.0)
+    weight = tl.load(weight_ptr + (w * H + h) * inner + bc, mask=mask, other=0.0)
     tl.store(out_ptr + i, weight, mask=mask)
 
 
@@ -84,8 +84,7 @@ class ModelNew(nn.Module):
         n_elements = self.conv.weight.numel()
         packed_weight_kernel[(triton.cdiv(n_elements, 1024),)](
             self.conv.weight, packed_weight_out, n_elements, self.conv.weight.shape[2:].numel(),
-            self.conv.weight.shape[:2].numel(), self.conv.weight.shape[1],
-            self.conv.weight.shape[0], BLOCK=1024,
+            self.conv.weight.shape[1], self.conv.weight.shape[0], BLOCK=1024,
         )
         batch, channels, height, width = x.shape
         out_height = (
@@ -113,7 +112,6 @@ class ModelNew(nn.Module):
         conv2d_hardswish_kernel[grid](
             x, packed_weight_out, self.conv.bias, self.bias, out, M, OC, C, *x.shape[2:],
             *out.shape[2:], packed_weight_out.shape[0], packed_weight_out.shape[1],
-            *self.conv.stride, *self.conv.padding, *self.conv.dilation, x.shape[1:3].numel(),
-            out.shape[2:].numel(), x.shape[2:].numel(),
+            *self.conv.stride, *self.conv.padding, *self.conv.dilation,
         )
         return out

@@ -5,6 +5,7 @@
 # cross_entropy_sum_kernel: n_cols = cross_entropy_out.shape[-1]. Each program loads one row once and reduces in registers.
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 

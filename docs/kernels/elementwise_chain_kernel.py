@@ -6,6 +6,7 @@
 # gelu_sigmoid_kernel: n_elements = x.numel(). Fuses mul, gelu_tanh, add, sigmoid. Each program computes one block of elements.
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice

@@ -9,8 +9,8 @@ import triton.language as tl
 
 @triton.jit
 def embedding_kernel(
-    tokens_ptr, words_weight_ptr, positions_weight_ptr, out_ptr, n_elements, inner, embedding_dim,
-    channels, BLOCK: tl.constexpr,
+    tokens_ptr, words_weight_ptr, positions_weight_ptr, out_ptr, n_elements, channels, inner,
+    embedding_dim, BLOCK: tl.constexpr,
 ):
     # Each program computes one block of elements.
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -42,8 +42,7 @@ class ModelNew(nn.Module):
         )
         n_elements = out.numel()
         embedding_kernel[(triton.cdiv(n_elements, 1024),)](
-            tokens, self.words.weight, self.positions.weight, out, n_elements,
-            self.words.weight.shape[-1], self.words.embedding_dim ** 0.5, tokens.shape[-1],
-            BLOCK=1024,
+            tokens, self.words.weight, self.positions.weight, out, n_elements, tokens.shape[-1],
+            self.words.weight.shape[-1], self.words.embedding_dim ** 0.5, BLOCK=1024,
         )
         return out

@@ -4,6 +4,7 @@
 # linear_gelu_kernel: M = x.numel() // x.shape[-1], N = self.linear.weight.shape[0], K = x.shape[-1]. Fuses add, gelu_erf. Each program computes one tile and its epilogue; groups of tiles share operands in the L2 cache.
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 

@@ -3,13 +3,14 @@
 # group_norm_silu_kernel: n_cols = size2 * x.shape[2:].numel(), n_rows = x.shape[0] * self.norm.num_groups. Fuses square, sub, true_divide, silu, add, mul, rsqrt. Each program reduces one row in blocks, 3 passes.
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 
 
 @triton.jit
 def group_norm_silu_kernel(
-    x_ptr, weight_ptr, bias_ptr, out_ptr, n_cols, eps, D, inner, num_groups, BLOCK: tl.constexpr,
+    x_ptr, weight_ptr, bias_ptr, out_ptr, n_cols, num_groups, D, inner, eps, BLOCK: tl.constexpr,
 ):
     # Each program reduces one row in blocks, 3 passes.
     row = tl.program_id(0).to(tl.int64)
@@ -57,7 +58,7 @@ class ModelNew(nn.Module):
         n_cols = size2 * x.shape[2:].numel()
         n_rows = x.shape[0] * self.norm.num_groups
         group_norm_silu_kernel[(n_rows,)](
-            x, self.norm.weight, self.norm.bias, out, n_cols, self.norm.eps, size2,
-            x.shape[2:].numel(), self.norm.num_groups, BLOCK=4096, num_warps=8,
+            x, self.norm.weight, self.norm.bias, out, n_cols, self.norm.num_groups, size2,
+            x.shape[2:].numel(), self.norm.eps, BLOCK=4096, num_warps=8,
         )
         return out

@@ -12,7 +12,7 @@ import triton.language as tl
 
 @triton.jit
 def index_add_kernel(
-    targets_ptr, sources_ptr, nodes_ptr, weights_ptr, out_ptr, n_elements, inner, size,
+    targets_ptr, sources_ptr, nodes_ptr, weights_ptr, out_ptr, n_elements, inner, M,
     BLOCK: tl.constexpr,
 ):
     # Each program loads one block of elements and adds it atomically at the indexed positions.
@@ -22,7 +22,7 @@ def index_add_kernel(
     targets = tl.load(targets_ptr + outer, mask=mask, other=0)
     sources = tl.load(sources_ptr + outer, mask=mask, other=0)
     offset = i % inner
-    offsets = tl.where(sources < 0, sources + size, sources) * inner + offset
+    offsets = tl.where(sources < 0, sources + M, sources) * inner + offset
     nodes = tl.load(nodes_ptr + offsets, mask=mask, other=0.0)
     weights = tl.load(weights_ptr + outer, mask=mask, other=0.0)
     scaled = nodes * weights

@@ -3,6 +3,7 @@
 # linear_kernel: M = x.numel() // x.shape[-1], N = self.weight.shape[0], K = x.shape[-1]. Fuses mul, add. Each program computes one tile and its epilogue; groups of tiles share operands in the L2 cache.
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 
@@ -48,8 +49,8 @@ def linear_kernel(
 class ModelNew(nn.Module):
     def __init__(self, width, hidden):
         super().__init__()
-        self.register_buffer('weight', torch.randint(-127, 128, (hidden, width), dtype=torch.int8))
-        self.register_buffer('scale', torch.rand(hidden) / 1000)
+        self.register_buffer("weight", torch.randint(-127, 128, (hidden, width), dtype=torch.int8))
+        self.register_buffer("scale", torch.rand(hidden) / 1000)
         self.bias = nn.Parameter(torch.randn(hidden))
 
     def forward(self, x):

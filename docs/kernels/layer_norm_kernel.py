@@ -4,6 +4,7 @@
 # layer_norm_gelu_kernel: n_cols = x.shape[-1], n_rows = x.numel() // n_cols. Fuses add, square, sub, true_divide, gelu_erf, mul, rsqrt. Each program loads one row once and reduces in registers.
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 

@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def softmax_kernel(
-    x_ptr, temperature_ptr, out_ptr, n_cols, n_rows, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+    x_ptr, temperature_ptr, out_ptr, n_rows, n_cols, BLOCK: tl.constexpr, ROWS: tl.constexpr,
 ):
     # Each program loads a block of rows once and reduces in registers.
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -34,7 +34,7 @@ class ModelNew(nn.Module):
         n_cols = x.shape[-1]
         n_rows = x.numel() // n_cols
         softmax_kernel[(triton.cdiv(n_rows, 16),)](
-            x, temperature, out, n_cols, n_rows, BLOCK=triton.next_power_of_2(n_cols), ROWS=16,
+            x, temperature, out, n_rows, n_cols, BLOCK=triton.next_power_of_2(n_cols), ROWS=16,
             num_warps=8,
         )
         return out

@@ -25,7 +25,7 @@ def index_of(key):
 
 @triton.jit
 def topk_kernel(
-    logits_ptr, out_ptr, out2_ptr, n_cols, n_rows, K, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+    logits_ptr, out_ptr, out2_ptr, n_rows, n_cols, K, BLOCK: tl.constexpr, ROWS: tl.constexpr,
 ):
     # Each program loads its rows once and takes one element of each after another.
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -46,7 +46,7 @@ def topk_kernel(
 
 
 @triton.jit
-def softmax_kernel(topk_ptr, out_ptr, n_cols, n_rows, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+def softmax_kernel(topk_ptr, out_ptr, n_rows, n_cols, BLOCK: tl.constexpr, ROWS: tl.constexpr):
     # Each program loads a block of rows once and reduces in registers.
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, BLOCK)
@@ -73,14 +73,14 @@ class ModelNew(nn.Module):
         n_cols = logits.shape[-1]
         n_rows = logits.numel() // n_cols
         topk_kernel[(triton.cdiv(n_rows, 64),)](
-            logits, out, topk_out, n_cols, n_rows, out.shape[-1],
+            logits, out, topk_out, n_rows, n_cols, out.shape[-1],
             BLOCK=triton.next_power_of_2(n_cols), ROWS=64, num_warps=8,
         )
         out_2 = torch.empty_like(topk_out)
         n_cols = topk_out.shape[-1]
         n_rows = topk_out.numel() // n_cols
         softmax_kernel[(triton.cdiv(n_rows, 1024),)](
-            topk_out, out_2, n_cols, n_rows, BLOCK=triton.next_power_of_2(n_cols), ROWS=1024,
+            topk_out, out_2, n_rows, n_cols, BLOCK=triton.next_power_of_2(n_cols), ROWS=1024,
             num_warps=8,
         )
         return (out_2, out)

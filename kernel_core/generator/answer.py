@@ -222,21 +222,13 @@ class Writer(Launches):
     # --- text
 
     def _source(self, body: list[str]) -> str:
-        tree = ast.parse(self.problem.source)
         kernels = self.kernels_text()
-        imports = ["import torch", "import triton", "import triton.language as tl"]
-        rest = kept(tree, body)
+        imports, rest = kept(self.problem.source, body)
+        imports += ["import torch", "import triton", "import triton.language as tl"]
         if "libdevice." in kernels:
             imports.append("from triton.language.extra import libdevice")
-        own = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-        functional = "import torch.nn.functional as F"
-        if "F." in rest:
-            imports.append(functional)
-        else:
-            own = [line for line in own if line != functional]
-        own = ["import math", *own] if any("math." in line for line in body) else own
-        lines = list(dict.fromkeys([*own, *imports]))
-        return "\n".join(lines) + f"\n\n\n{kernels}\n\n{rest}\n"
+        imports += missing_imports(imports, rest)
+        return "\n".join(dict.fromkeys(imports)) + f"\n\n\n{kernels}\n\n{rest}\n"
 
     def kernels_text(self) -> str:
         """The kernels with the functions that they call."""
@@ -266,6 +258,22 @@ class Writer(Launches):
         if calls:
             text.append(f"PyTorch keeps {', '.join(calls)}.")
         return "\n".join(text)
+
+
+_MODULES = {"F": "import torch.nn.functional as F", "math": "import math"}
+
+
+def missing_imports(imports: list[str], text: str) -> list[str]:
+    """Imports of `_MODULES` that a text names and does not import."""
+    bound = set[str]()
+    for node in ast.parse("\n".join(imports)).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            bound |= {alias.asname or alias.name for alias in node.names}
+    return [
+        line
+        for name, line in _MODULES.items()
+        if name not in bound and re.search(rf"(?<![.\w]){name}\.", text)
+    ]
 
 
 def _step_of(region: Region) -> str:

@@ -13,7 +13,7 @@ import torch
 
 from kernel_core.generator.index import letters
 from kernel_core.generator.ir import Unsupported, Value, make
-from kernel_core.generator.names import bind, unify
+from kernel_core.generator.names import bind, expands, unify
 from kernel_core.generator.operators.pointwise import pointwise
 from kernel_core.generator.sizes import host, is_named, is_one, product
 
@@ -33,6 +33,9 @@ def broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
                 chosen = shape[at]
             elif at >= 0 and int(chosen) == int(shape[at]) > 1:
                 unify(chosen, shape[at])
+        for shape in shapes:
+            if (at := axis - (rank - len(shape))) >= 0:
+                expands(shape[at], chosen)
         result.append(chosen)
     return tuple(result)
 
@@ -153,6 +156,8 @@ def permute(x: Value, dims: Sequence[int]) -> Value:
 def expand(x: Value, shape: Sequence[int]) -> Value:
     """Axes of size 1 repeated; -1 keeps a size."""
     lead = len(shape) - x.rank
+    for size, wanted in zip(x.shape, shape[lead:], strict=True):
+        expands(size, wanted)
     sizes = [
         x.shape[k - lead] if int(size) == -1 or (k >= lead and not is_one(x.shape[k - lead])) else size
         for k, size in enumerate(shape)

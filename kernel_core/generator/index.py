@@ -101,7 +101,7 @@ def join(high: Index, size: int, low: Index) -> Index:
             return merged
     if isinstance(high, Joined):
         merged = join(high.low, size, low)
-        if not isinstance(merged, Joined):
+        if not (isinstance(merged, Joined) and merged.high is high.low and merged.low is low):
             return join(high.high, high.size * size, merged)
     if isinstance(high, Digit | Part) and isinstance(low, Joined):
         front = join(high, _over(size, low.size), low.high)

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 LONGEST, _LONGEST_JOINED = 100, 84
 """Characters of a line, and of one that another line was joined to."""
 
 
-def joined(lines: Sequence[str], pure: set[str]) -> list[str]:
-    """The body of a kernel with lines joined; `pure` are names of lines without loads that may move."""
-    return list(_texts(_joined(ast.parse("\n".join(lines)).body, pure, 4), 4))
+def joined(
+    lines: Sequence[str], pure: set[str], products: Mapping[str, Sequence[str]] | None = None
+) -> list[str]:
+    """The body of a kernel with lines joined; `pure` are names of lines without loads that may move.
+
+    Names in `products` are written as the product of other names.
+    """
+    block = [_Apart(products or {}).visit(statement) for statement in ast.parse("\n".join(lines)).body]
+    return list(_texts(_joined(block, pure, 4), 4))
 
 
 def _texts(block: list[ast.stmt], indent: int) -> Iterator[str]:
@@ -85,6 +91,36 @@ def _names(node: ast.AST, context: type[ast.expr_context]) -> Iterator[str]:
     for part in ast.walk(node):
         if isinstance(part, ast.Name) and isinstance(part.ctx, context):
             yield part.id
+
+
+class _Apart(ast.NodeTransformer):
+    """Products of names; `x * product` and `x // product` take one name after the other."""
+
+    def __init__(self, products: Mapping[str, Sequence[str]]) -> None:
+        self._products = products
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """A product by itself."""
+        first, *rest = self._factors(node.id)
+        result: ast.expr = ast.Name(first, ast.Load())
+        for name in rest:
+            result = ast.BinOp(result, ast.Mult(), ast.Name(name, ast.Load()))
+        return result if rest else node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        """A chain of operations, whose numbers are not larger than those of the index."""
+        if not isinstance(node.right, ast.Name) or not isinstance(node.op, ast.Mult | ast.FloorDiv):
+            self.generic_visit(node)
+            return node
+        names = self._factors(node.right.id)
+        result: ast.expr = self.visit(node.left)
+        for name in names if isinstance(node.op, ast.Mult) else reversed(names):
+            result = ast.BinOp(result, node.op, ast.Name(name, ast.Load()))
+        return result
+
+    def _factors(self, name: str) -> list[str]:
+        parts = self._products.get(name)
+        return [name] if parts is None else [factor for part in parts for factor in self._factors(part)]
 
 
 class _Replaced(ast.NodeTransformer):

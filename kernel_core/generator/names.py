@@ -20,7 +20,9 @@ def take_name(wanted: str, taken: set[str], mark: str = "") -> str:
 class Names:
     """Local names of the host code for sizes that are more than a name."""
 
-    def __init__(self) -> None:
+    def __init__(self, expanded: frozenset[tuple[str, int]] = frozenset()) -> None:
+        self.expanded = set(expanded)
+        """Tensors with their axes of size 1 that are repeated to the size of another tensor."""
         self.definitions: dict[str, str] = {}
         """Expressions by name, each made of names before it."""
         self.taken: set[str] = set()
@@ -62,6 +64,13 @@ def unify(size: int, other: int) -> None:
         return
     if canonical(size) != canonical(other):
         names.equal[canonical(other)] = size
+
+
+def expands(size: int, to: int) -> None:
+    """Say that an axis of `size` is repeated to another size, so the size is 1 for every input."""
+    names, run = NAMES.get(None), run_of(size)
+    if names is not None and run is not None and int(size) == 1 and int(to) > 1:
+        names.expanded |= {(run.tensor, axis) for axis in range(run.first, run.last + 1)}
 
 
 def canonical(size: Any) -> str:

@@ -15,14 +15,14 @@ from typing import Any
 
 from torch import nn
 
-from kernel_core.generator.answer import Answer, Writer
+from kernel_core.generator.answer import Answer, Writer, missing_imports
 from kernel_core.generator.ir import CHEAP
 from kernel_core.generator.library import with_most_products_left
 from kernel_core.generator.names import NAMES, Names
 from kernel_core.generator.part_graph import key_of, part_graph
 from kernel_core.generator.read import Graph, Unreadable, without_values
-from kernel_core.generator.statements import Block, Moment, blocks_of, run_once
-from kernel_core.generator.verbatim import kept, replaced
+from kernel_core.generator.module import kept_whole
+from kernel_core.generator.statements import Block, Moment, blocks_of, replaced, run_once
 from kernel_core.generator.watch import Watch
 from kernel_core.records import Problem
 
@@ -42,7 +42,7 @@ _LEAST_OF_ALL = 0.03
 
 def limit_of(problem: Problem) -> int:
     """Characters that an answer to a problem may have to be taught."""
-    imports, text = kept(problem.source)
+    imports, text = kept_whole(problem.source)
     return max(_LEAST_LIMIT, len("\n".join([*imports, text])) + _ADDED)
 
 
@@ -258,10 +258,10 @@ class _PartWriter(Writer):
 
 def _source(source: str, statements: Sequence[ast.stmt], lines: Sequence[str], kernels: str) -> str:
     """The problem's text with the lines of a part, below its kernels."""
-    imports, text = kept(replaced(source, statements, lines))
+    imports, text = kept_whole(replaced(source, statements, lines))
     body = "\n".join(lines)
-    more = ["import torch", "import triton", "import triton.language as tl"]
-    more += ["import torch.nn.functional as F"] if "F." in body else []
-    more += ["import math"] if "math." in body else []
-    more += ["from triton.language.extra import libdevice"] if "libdevice." in kernels else []
-    return "\n".join(dict.fromkeys([*imports, *more])) + f"\n\n\n{kernels}\n\n{text}\n"
+    imports += ["import torch", "import triton", "import triton.language as tl"]
+    if "libdevice." in kernels:
+        imports.append("from triton.language.extra import libdevice")
+    imports += missing_imports(imports, body)
+    return "\n".join(dict.fromkeys(imports)) + f"\n\n\n{kernels}\n\n{text}\n"

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from kernel_core.generator.index import Digit, Group, Index, Joined, Part, Text, groups_of, is_zero
-from kernel_core.generator.names import canonical
+from kernel_core.generator.index import Digit, Group, Index, Joined, Part, Text, groups_of, is_zero, letters
+from kernel_core.generator.names import canonical, take_name
 from kernel_core.generator.sizes import is_one, product
-from kernel_core.generator.text import IDENTIFIER, KernelText
+from kernel_core.generator.text import IDENTIFIER, NAME, KernelText, spans
 
 ATOM, PRODUCT, SUM, LOOSE = 4, 3, 2, 1
 _VIEWED = re.compile(r"\w+(\[[:, None]+\])?")
+_COUNTS = ("n_elements", "n_rows", "n_cols")
+"""Counts in the order that launches give them."""
+_LARGEST = 2**31
 _WALKED = ("i", "row", "rows", "cols")
 """Groups that walk over elements or rows."""
 
@@ -35,6 +39,7 @@ class KernelPlaces(KernelText):
         return self.size(index), ATOM
 
     def _part(self, part: Part) -> tuple[str, int]:
+        self.name_axes(part.sizes, letters(len(part.sizes)), is_stored=False)
         text, binds = self.index(part.whole)
         inner = product(part.sizes[part.last + 1 :])
         if not is_one(inner):
@@ -56,18 +61,22 @@ class KernelPlaces(KernelText):
 
     def name_sizes(self, groups: Sequence[Group]) -> None:
         """Let the sizes of groups have the letters of their axes."""
-        self._letters = {}
+        self._letters, self._shapes, self._stored = {}, {}, {}
         self._taken |= {group.name for group in groups} | {"start", "carry", "running"}
         for group in groups:
-            for first in range(len(group.sizes)):
-                for last in range(first, len(group.sizes)):
-                    size = product(group.sizes[first : last + 1])
-                    self._letters.setdefault(canonical(size), "".join(group.letters[first : last + 1]))
+            self.name_axes(group.sizes, group.letters)
 
-    def name_axes(self, shape: Sequence[int], names: Sequence[str]) -> None:
-        """Let the sizes of a tensor have these names where they have none."""
-        for size, letter in zip(shape, names, strict=True):
-            self._letters.setdefault(canonical(size), letter)
+    def name_axes(self, shape: Sequence[int], names: Sequence[str], is_stored: bool = True) -> None:
+        """Let the sizes of a tensor, and products of neighbours, have these names where they have none."""
+        key = tuple(map(canonical, shape))
+        if is_stored:
+            self._stored.setdefault(key)
+        if key in self._shapes:
+            return
+        self._shapes[key] = tuple(shape)
+        for first, last in spans(shape):
+            size = product(shape[first : last + 1])
+            self._letters.setdefault(canonical(size), "".join(names[first : last + 1]))
 
     def _digit(self, digit: Digit) -> str:
         group, last = digit.group, len(digit.group.sizes) - 1
@@ -96,7 +105,8 @@ class KernelPlaces(KernelText):
     def name_roles(self) -> None:
         """Name an index that is split at one place by its role, which is the same for every rank."""
         for group, splits in self._splits.items():
-            if group not in _WALKED or len({divisor or size for _, divisor, size in splits}) > 1:
+            sizes = {divisor or size for _, divisor, size in splits}
+            if group not in _WALKED or len(sizes) > 1 or sizes & set(self.products):
                 continue
             is_alone = len(splits) == 1
             for name, divisor, size in splits:
@@ -112,6 +122,70 @@ class KernelPlaces(KernelText):
                 self._rename(name, index)
                 self._rename(size, extent)
                 self._rename(divisor, "inner")
+
+    def take_products_apart(self) -> None:
+        """Write products of neighbouring axes with the sizes that they consist of, where these are arguments.
+
+        A product that no other size of the kernel divides stays one argument.
+        """
+        read = {word for line in self.raw_lines() for word in NAME.findall(line)}
+        while apart := self._next_product(read):
+            name, parts = apart
+            self.products[name] = [self._named(part) for part in parts]
+            read |= set(self.products[name])
+
+    def name_products(self) -> None:
+        """Name products of axes that stayed one argument: up to the last axis, from the first, others."""
+        read = {word for line in self.raw_lines() for word in NAME.findall(line)} - set(self.products)
+        for wanted in ("inner", "n_outer", "middle"):
+            for shape in self._shapes.values():
+                own = spans(shape)
+                for first, last in own:
+                    name = self._arguments.get(canonical(product(shape[first : last + 1])), "")
+                    is_there = {"inner": last == own[-1][1], "n_outer": first == own[0][0], "middle": True}
+                    if first < last and is_there[wanted] and name in read - set(self._renamed):
+                        self._rename(name, take_name(wanted, self._used | self._taken))
+
+    def _next_product(self, read: set[str]) -> tuple[str, list[int]] | None:
+        """Return an argument that is a product of axes, with the sizes at which others cut it."""
+        for shape in self._shapes.values():
+            own = {span: canonical(product(shape[span[0] : span[1] + 1])) for span in spans(shape)}
+            used = {span: self._arguments.get(text, "") for span, text in own.items()}
+            used = {span: name for span, name in used.items() if name in read and name not in self.products}
+            cuts = {first for first, _ in used} | {last + 1 for _, last in used}
+            for (first, last), name in used.items():
+                places = [first, *(cut for cut in sorted(cuts) if first < cut <= last), last + 1]
+                parts = [product(shape[a:b]) for a, b in itertools.pairwise(places)]
+                is_small = int(product(parts)) < _LARGEST  # a kernel multiplies sizes as int32
+                if len(places) > 2 and name not in self.totals and is_small:
+                    return name, [part for part in parts if not is_one(part)]
+        return None
+
+    def ordered_numbers(self) -> dict[str, str]:
+        """Arguments that are numbers: counts, sizes in the order of a shape's axes, other sizes, and scalars.
+
+        Shapes of a higher rank, and of tensors in memory, come first. The geometry of a convolution has its
+        own order.
+        """
+        shapes = sorted(
+            [*self._stored, *(key for key in self._shapes if key not in self._stored)], key=len, reverse=True
+        )
+        texts = [text for shape in shapes for text in shape]
+        starts = {
+            canonical(product(self._shapes[shape][first : last + 1])): texts.index(shape[first])
+            for shape in reversed(shapes)
+            for first, last in spans(self._shapes[shape])
+        }
+
+        def place(name: str) -> tuple[int, int]:
+            if name in self.totals:
+                return 0, _COUNTS.index(name) if name in _COUNTS else len(_COUNTS)
+            if name not in self.sizes:
+                return 3, 0
+            start = None if self.keeps_order else starts.get(canonical(self.sizes[name]))
+            return (2, 0) if start is None else (1, start)
+
+        return {name: self.numbers[name] for name in sorted(self.numbers, key=place)}
 
     def _rename(self, name: str, wanted: str) -> None:
         if (

@@ -46,9 +46,22 @@ def read(problem: Problem, on_meta: bool = False, library: frozenset[str] = froz
     `on_meta` takes tensors of the meta device in place of fake ones. It takes half of the time and is for
     modules that ask for no device. Calls of the functions in `library` stay torch's.
     """
+    names = Names()
+    try:
+        graph = _read_with(names, problem, on_meta, library)
+    except Unreadable:
+        if not names.expanded:
+            raise
+    if (
+        names.expanded
+    ):  # an axis of an input that is repeated is 1 by contract: the literal makes plain indices
+        graph = _read_with(Names(frozenset(names.expanded)), problem, on_meta, library)
+    return graph
+
+
+def _read_with(names: Names, problem: Problem, on_meta: bool, library: frozenset[str]) -> Graph:
     arguments = forward_arguments(problem.source)
     try:
-        names = Names()
         names.taken |= {*arguments, "F", "self", "torch", "triton", "tl", "nn", "math"}
         NAMES.set(names)
         with without_values(on_meta):

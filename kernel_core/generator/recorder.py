@@ -135,7 +135,11 @@ class Recorder(TorchFunctionMode):
         if id(tensor) in self._values:
             return self._values[id(tensor)][1]
         is_own = text.startswith("self.")
-        shape = [1 if is_own and size == 1 else size for size in dimensions(text, tensor.shape)]
+        expanded = NAMES.get().expanded
+        shape = [
+            1 if size == 1 and (is_own or (text, axis) in expanded) else size
+            for axis, size in enumerate(dimensions(text, tensor.shape))
+        ]
         value = make("leaf", (), shape, tensor.dtype, text=text)
         self._values[id(tensor)] = (tensor, value)
         return value

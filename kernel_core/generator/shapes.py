@@ -74,7 +74,7 @@ def starred(arguments: list[str], ranks: dict[str, int], lengths: dict[str, int]
         if axis.isdigit() and tensor in ranks:
             first, rank = int(axis), ranks[tensor]
             rest = [f"{tensor}.shape[{k if k < rank - 1 else -1}]" for k in range(first + 1, rank)]
-            star = f"*{tensor}.shape[{first}:]"
+            star = f"*{tensor}.shape[{first}:]" if first else f"*{tensor}.shape"
         elif number == "0" and name in lengths:
             rest = [f"{name}[{k}]" for k in range(1, lengths[name])]
             star = f"*{name}"

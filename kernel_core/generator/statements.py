@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from kernel_core.generator.read import model_and_inputs
+from kernel_core.generator.lines import folded
+from kernel_core.generator.read import Unreadable, model_and_inputs
 from kernel_core.generator.watch import Watch
 from kernel_core.records import Problem
 
@@ -191,3 +192,16 @@ def _with_probes(tree: ast.Module, blocks: Sequence[Block]) -> ast.Module:
 
 def _probe(number: int, place: int) -> ast.stmt:
     return ast.parse(f"{_PROBE}({number}, {place}, dict(locals()))").body[0]
+
+
+def replaced(source: str, statements: Sequence[ast.stmt], lines: Sequence[str]) -> str:
+    """The text with other lines in place of some statements. Raises Unreadable where they share a line."""
+    own = source.splitlines()
+    first, last = statements[0], statements[-1]
+    start, end = first.lineno - 1, last.end_lineno or last.lineno
+    behind = own[end - 1].encode()[last.end_col_offset :].decode().strip()
+    if own[start][: first.col_offset].strip() or (behind and not behind.startswith("#")):
+        raise Unreadable("statements that share a line with others")
+    indent = first.col_offset
+    new = "\n".join(folded(line, indent) for line in lines)
+    return "\n".join([*own[:start], new, *own[end:]]) + "\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import keyword
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,11 +17,17 @@ from kernel_core.generator.index import Group, Index, Text
 from kernel_core.generator.ir import Value
 from kernel_core.generator.lines import joined
 from kernel_core.generator.names import canonical, take_name
-from kernel_core.generator.sizes import Number, Size, host
+from kernel_core.generator.sizes import Number, Size, host, is_one, run_of
 
 IDENTIFIER = re.compile(r"\w+")
 NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*(?!\w|=(?!=))")
 """A name that is no attribute and no keyword of a call."""
+
+
+def spans(shape: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the first and last axis of all neighbours in a shape whose first and last size are not 1."""
+    axes = [axis for axis, size in enumerate(shape) if not is_one(size)]
+    return [(first, last) for first in axes for last in axes if first <= last]
 
 
 class KernelText:
@@ -52,6 +58,14 @@ class KernelText:
         self._memo: list[dict[Any, str]] = [{}]
         self._in_loops: list[list[str]] = [[]]
         self._letters: dict[str, str] = {}
+        self._shapes: dict[tuple[str, ...], tuple[int, ...]] = {}
+        """Shapes whose axes have letters, by their texts."""
+        self._stored: dict[tuple[str, ...], None] = {}
+        """Those of the result and of tensors in memory, in their order."""
+        self.products: dict[str, list[str]] = {}
+        """Arguments by which a product of sizes is written."""
+        self.keeps_order = False
+        """True if numbers are passed in the order of their first use."""
         self._guards: list[Text] = []
         self._splits: dict[str, list[tuple[str, str, str]]] = {}
         """Digits of each group: name, what the index is divided by, and what its remainder is taken of."""
@@ -97,13 +111,18 @@ class KernelText:
         text = canonical(size)
         if text in self._arguments:
             return self._arguments[text]
+        base, by = size.offset if isinstance(size, Size) else (size, 0)
+        if by and not name and text not in self._letters:
+            return f"({self.size(base)} {'-' if by < 0 else '+'} {abs(by)})"
         words = [
             word for word in re.findall(r"[A-Za-z_]\w*(?![\w.])", text) if word not in ("shape", "numel")
         ]
         plain = text if IDENTIFIER.fullmatch(text) else ""
         named = name or self._letters.get(text, "") or plain
         if ".shape" in text or ".numel" in text:
-            words = ["size" if isinstance(size, Size) else "scale"]
+            run = run_of(size)
+            is_whole = run is not None and run.first == 0 and run.last == run.rank - 1
+            words = ["numel" if is_whole else "size" if isinstance(size, Size) else "scale"]
         rest = "one_minus_" if re.fullmatch(r"1(\.0)? - [\w.]+", text) else ""
         argument = self._argument(named or (rest + words[-1] if words else "scale"))
         self.numbers[argument], self._arguments[text] = text, argument
@@ -185,8 +204,8 @@ class KernelText:
         self._memo.pop()
         self._taken -= set(self._in_loops.pop())
 
-    def lines(self) -> list[str]:
-        """All lines with their indentation."""
+    def raw_lines(self) -> list[str]:
+        """All lines with their indentation, before they are joined."""
 
         def flat(items: list[Any], indent: str) -> Iterator[str]:
             for item in items:
@@ -197,7 +216,11 @@ class KernelText:
                 else:
                     yield from flat(item, indent)
 
-        lines = joined(list(flat(self._body, "")), self.pure)
+        return list(flat(self._body, ""))
+
+    def lines(self) -> list[str]:
+        """All lines as an author writes them."""
+        lines = joined(self.raw_lines(), self.pure, self.products)
         names = self._renamed | self._renumbered(dict.fromkeys(NAME.findall("\n".join(lines))))
         return [NAME.sub(lambda match: names.get(match[0], match[0]), line) for line in lines]
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kernel_core.generator.index import Group, Index, flatten, groups_of, is_zero, key, letters  # fmt: skip
-from kernel_core.generator.ir import Value, is_point
+from kernel_core.generator.ir import LAYOUT, Value, is_point
 from kernel_core.generator.places import ATOM, PRODUCT, SUM, KernelPlaces, wrapped
 from kernel_core.generator.sizes import Size, is_one, product
 
@@ -48,6 +48,9 @@ class KernelValues(KernelPlaces):
             return name
         if not self._inside(value):
             return self._load(value, coords, other)
+        if value.op in LAYOUT:
+            for tensor in value.tensors:
+                self.name_axes(tensor.shape, letters(tensor.rank), is_stored=False)
         depth = self._depth(coords)
         make = getattr(self, f"_{value.op}")
         return self.remember(self._what(value, coords), depth, lambda: make(value, coords))

@@ -1,121 +1,116 @@
-"""The problem's own text in an answer that replaces a part of it."""
+"""Statements of a problem's text as they stand there, without docstrings and with new names of classes."""
 
 from __future__ import annotations
 
 import ast
+import io
 import re
-from collections.abc import Sequence
+import tokenize
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
 
-from kernel_core.generator.lines import folded
-from kernel_core.generator.read import Unreadable
-
-_MAKERS = ("get_inputs", "get_init_inputs")
-
-
-def replaced(source: str, statements: Sequence[ast.stmt], lines: Sequence[str]) -> str:
-    """The text with other lines in place of some statements. Raises Unreadable where they share a line."""
-    own = source.splitlines()
-    first, last = statements[0], statements[-1]
-    start, end = first.lineno - 1, last.end_lineno or last.lineno
-    behind = own[end - 1].encode()[last.end_col_offset :].decode().strip()
-    if own[start][: first.col_offset].strip() or (behind and not behind.startswith("#")):
-        raise Unreadable("statements that share a line with others")
-    indent = first.col_offset
-    new = "\n".join(folded(line, indent) for line in lines)
-    return "\n".join([*own[:start], new, *own[end:]]) + "\n"
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+_COMMENT = re.compile(rb"[ \t]*#[^\r\n]*")
+_BLANK_LINES = re.compile(rb"[ \t]*(#[^\r\n]*)?\r?\n(?:[ \t]*\r?\n)*")
 
 
-def kept(source: str) -> tuple[list[str], str]:
-    """The imports, and the text of all that `Model` needs, with `Model` as `ModelNew`."""
-    lines = _renamed(source).splitlines()
-    tree = ast.parse(source)
-    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    needed = _needed(tree)
-    parts: list[str] = []
-    previous: ast.stmt | None = None
-    for before, node in zip([None, *tree.body], tree.body, strict=False):
-        if id(node) not in needed:
-            continue
-        start = _first_line(node, lines)
-        blank = 2
-        if previous is not None and before is previous:
-            blank = min(start - (previous.end_lineno or 0), 2)
-        parts.append("\n" * (blank + 1 if parts else 0) + "\n".join(lines[start : node.end_lineno]))
-        previous = node
-    return [_lines_of(node, lines) for node in imports], "".join(parts)
+class Verbatim:
+    """A module's text, from which statements are copied byte by byte.
+
+    Comments inside a definition, and behind its last line, are part of it. Docstrings of classes and
+    functions go. `renamed` has new names of classes; they apply where code names the class, not in strings.
+    """
+
+    def __init__(self, source: str, renamed: Mapping[str, str]) -> None:
+        self.tree = ast.parse(source)
+        self._bytes = source.encode()
+        self._starts = [0, *accumulate(map(len, self._bytes.splitlines(keepends=True)))]
+        self._edits = sorted([*self._new_names(renamed), *self._docstrings()])
+
+    def statement(self, node: ast.stmt) -> str:
+        """Return a statement with its decorators, from its first line's indentation on."""
+        first = self._start(node)
+        if isinstance(node, Definition) and node.decorator_list:
+            first = self._bytes.rindex(b"@", 0, self._start(node.decorator_list[0]))
+        last = self._end(node)
+        if isinstance(node, Definition) and (comment := _COMMENT.match(self._bytes, last)):
+            last = comment.end()
+        return self._indentation(first) + self._text(first, last)
+
+    def head(self, node: Definition) -> str:
+        """Return the first line of a class or function, up to its colon; a signature may take several."""
+        first = self._start(node)
+        text = self._bytes[first : self._end(node)].decode()
+        depth = 0
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            depth += (token.string in ("(", "[", "{")) - (token.string in (")", "]", "}"))
+            if token.string == ":" and not depth:
+                row, column = token.end
+                before = text.splitlines(keepends=True)[: row - 1]
+                length = sum(len(line.encode()) for line in before)
+                length += len(text.splitlines(keepends=True)[row - 1][:column].encode())
+                return self._text(first, first + length)
+        raise AssertionError("a definition without a colon")
+
+    def indentation_of(self, node: ast.ClassDef) -> str:
+        """Return the indentation of a class' statements; four spaces where they follow its colon."""
+        first = self._start(node.body[0])
+        return self._indentation(first) if self._is_first(first) else "    "
+
+    def _indentation(self, place: int) -> str:
+        line = self._bytes.rfind(b"\n", 0, place) + 1
+        return self._bytes[line:place].decode() if self._is_first(place) else ""
+
+    def _is_first(self, place: int) -> bool:
+        """Return True where nothing but blanks stands before a place in its line."""
+        return not self._bytes[self._bytes.rfind(b"\n", 0, place) + 1 : place].strip()
+
+    def _start(self, node: ast.stmt | ast.expr) -> int:
+        return self._starts[node.lineno - 1] + node.col_offset
+
+    def _end(self, node: ast.stmt | ast.expr) -> int:
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        return self._starts[node.end_lineno - 1] + node.end_col_offset
+
+    def _text(self, first: int, last: int) -> str:
+        """Return a part of the text with the edits that lie in it."""
+        result, place = b"", first
+        for start, end, text in self._edits:
+            if first <= start and end <= last:
+                result += self._bytes[place:start] + text
+                place = end
+        return (result + self._bytes[place:last]).decode()
+
+    def _new_names(self, renamed: Mapping[str, str]) -> Iterator[tuple[int, int, bytes]]:
+        for node in _outside_formats(self.tree):
+            name, start = "", 0
+            if isinstance(node, ast.Name):
+                name, start = node.id, self._start(node)
+            elif isinstance(node, ast.ClassDef):
+                keyword = re.compile(rb"class\s+").match(self._bytes, self._start(node))
+                assert keyword is not None
+                name, start = node.name, keyword.end()
+            if name in renamed:
+                yield start, start + len(name.encode()), renamed[name].encode()
+
+    def _docstrings(self) -> Iterator[tuple[int, int, bytes]]:
+        for node in ast.walk(self.tree):
+            if not isinstance(node, Definition) or ast.get_docstring(node, clean=False) is None:
+                continue
+            docstring, *rest = node.body
+            first, last = self._start(docstring), self._end(docstring)
+            line = self._bytes.rfind(b"\n", 0, first) + 1
+            if not rest:
+                yield first, last, b"pass"
+            elif self._is_first(first) and (end := _BLANK_LINES.match(self._bytes, last)):
+                yield line, end.end(), b""
+            else:
+                yield first, self._start(rest[0]), b""
 
 
-def _lines_of(node: ast.stmt, lines: Sequence[str]) -> str:
-    return "\n".join(lines[node.lineno - 1 : node.end_lineno])
-
-
-def _first_line(node: ast.stmt, lines: Sequence[str]) -> int:
-    """Number from 0 of a definition's first line, with its decorators and the comment above it."""
-    decorators = getattr(node, "decorator_list", [])
-    start = min([node.lineno, *(decorator.lineno for decorator in decorators)]) - 1
-    while start and lines[start - 1].startswith("#"):
-        start -= 1
-    return start
-
-
-def _renamed(source: str) -> str:
-    """The text with `ModelNew` in place of each name `Model`."""
-    lines = source.splitlines()
-    places = list[tuple[int, int]]()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Name) and node.id == "Model":
-            column = len(lines[node.lineno - 1].encode()[: node.col_offset].decode())
-            places.append((node.lineno - 1, column + len("Model")))
-        elif isinstance(node, ast.ClassDef) and node.name == "Model":
-            match = re.compile(r"class\s+Model\b").search(lines[node.lineno - 1])
-            places += [(node.lineno - 1, match.end())] if match else []
-    for line, column in sorted(places, reverse=True):
-        lines[line] = lines[line][:column] + "New" + lines[line][column:]
-    return "\n".join(lines) + "\n"
-
-
-def _needed(tree: ast.Module) -> set[int]:
-    """Ids of the statements that `Model` needs, and of those that define nothing by themselves."""
-    definitions: dict[str, list[ast.stmt]] = {}
-    waiting: list[ast.stmt] = []
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            definitions.setdefault(node.name, []).append(node)
-        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
-            for part in ast.walk(node):
-                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-                    definitions.setdefault(part.id, []).append(node)
-        elif isinstance(node, ast.If | ast.Try | ast.With | ast.For | ast.While):
-            waiting.append(node)
-    waiting += definitions.get("Model", [])
-    needed = {id(node) for node in waiting}
-    while waiting:
-        for name in _free_names(waiting.pop()):
-            for node in definitions.get(name, []):
-                if id(node) not in needed and name not in _MAKERS:
-                    needed.add(id(node))
-                    waiting.append(node)
-    return needed
-
-
-def _free_names(node: ast.AST) -> set[str]:
-    """Names that a statement takes from around it."""
-    names = set[str]()
-    if isinstance(node, ast.Name):
-        return {node.id}
+def _outside_formats(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes outside formatted strings, in which Python 3.11 gives no places."""
     for child in ast.iter_child_nodes(node):
-        names |= _free_names(child)
-    if isinstance(node, ast.FunctionDef | ast.Lambda):
-        arguments = node.args
-        given = [argument for argument in ast.walk(arguments) if isinstance(argument, ast.arg)]
-        outside = [*arguments.defaults, *filter(None, arguments.kw_defaults)]
-        outside += [argument.annotation for argument in given if argument.annotation]
-        outside += getattr(node, "decorator_list", [])
-        bound = {argument.arg for argument in given}
-        bound |= {
-            part.id
-            for part in ast.walk(node)
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-        }
-        names = (names - bound).union(*map(_free_names, outside))
-    return names
+        if not isinstance(child, ast.JoinedStr):
+            yield child
+            yield from _outside_formats(child)

@@ -71,7 +71,6 @@ def write(context: Context) -> Written:
     tile = Tile(context, batch, rows, (out, "OC"), k, [] if is_shallow else taps)
     kernel, z = tile.kernel, tile.batch.digit(0) if many else 0
     kernel.name_axes(x.shape, names)
-    kernel.name_axes([product(x.shape[1:3])], [f"C{names[2]}"])
     name_geometry(kernel, anchor)
     places = [tile.m.digit(1 + axis) for axis in range(len(taps))]
     out_channel = join(z, out, tile.n.digit(0))

@@ -25,6 +25,9 @@ def name_geometry(kernel: Kernel, anchor: Value) -> None:
     """Make arguments of all sizes of space, in an order that every convolution has."""
     letters = image_letters(anchor.rank)[2:]
     x = anchor.inputs[0]
+    kernel.keeps_order = True
+    if anchor.is_tiled:
+        kernel.size(x.shape[1], "C")
     for kind, sizes in (("", x.shape[2:]), ("O", anchor.shape[2:]), ("K", anchor.kernel)):
         for letter, size in zip(letters, sizes, strict=True):
             kernel.size(size, f"{kind}{letter}")

@@ -74,10 +74,12 @@ class Context:
         helpers: dict[str, str] | None = None, tuned: Sequence[str] = (), warps: int = 4,
     ) -> Written:  # fmt: skip
         """The text of the kernel; `constants` are its constexpr parameters with host values."""
+        kernel.take_products_apart()
         kernel.name_roles()
+        kernel.name_products()
         lines = "\n".join(kernel.lines())
         read = set(re.findall(r"\w+", lines + decorator))
-        kernel.numbers = {name: text for name, text in kernel.numbers.items() if name in read}
+        kernel.numbers = {name: text for name, text in kernel.ordered_numbers().items() if name in read}
         outputs = [id(value) for value in self.region.outputs]
         kernel.pointers = dict(sorted(kernel.pointers.items(), key=lambda item: id(item[1]) in outputs))
         constexprs = [f"{name}: tl.constexpr" for name in (*constants, *tuned)]
