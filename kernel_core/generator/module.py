@@ -44,7 +44,7 @@ def kept(source: str, body: Sequence[str]) -> tuple[list[str], str]:
 
 
 def kept_whole(source: str) -> tuple[list[str], str]:
-    """Return the problem's imports, and `ModelNew` with all definitions that it needs, as they stand there."""
+    """Return the problem's imports, and `ModelNew` with all that it needs, as they stand there."""
     text = Verbatim(source, {"Model": "ModelNew"})
     model = next(node for node in text.tree.body if isinstance(node, ast.ClassDef) and node.name == "Model")
     needed = {id(node) for node in _reached(text.tree.body, _names_read(model), _names_read, model)}

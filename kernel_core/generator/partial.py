@@ -18,10 +18,10 @@ from torch import nn
 from kernel_core.generator.answer import Answer, Writer, missing_imports
 from kernel_core.generator.ir import CHEAP
 from kernel_core.generator.library import with_most_products_left
+from kernel_core.generator.module import kept_whole
 from kernel_core.generator.names import NAMES, Names
 from kernel_core.generator.part_graph import key_of, part_graph
 from kernel_core.generator.read import Graph, Unreadable, without_values
-from kernel_core.generator.module import kept_whole
 from kernel_core.generator.statements import Block, Moment, blocks_of, replaced, run_once
 from kernel_core.generator.watch import Watch
 from kernel_core.records import Problem

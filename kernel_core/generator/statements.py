@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from kernel_core.generator.lines import folded
+from kernel_core.generator.names import NAMES, Names
 from kernel_core.generator.read import Unreadable, model_and_inputs
 from kernel_core.generator.watch import Watch
 from kernel_core.records import Problem
@@ -161,6 +162,7 @@ def run_once(problem: Problem, tree: ast.Module, blocks: Sequence[Block]) -> tup
     module.__dict__[_PROBE] = before
     exec(compile(watched, problem.id, "exec"), module.__dict__)
     model, inputs = model_and_inputs(module)
+    NAMES.set(Names())
     watch = Watch(model)
     with watch.running(), torch.no_grad():
         outputs = model(*inputs)

@@ -53,14 +53,23 @@ def test_a_class_that_is_used_twice_has_most_work_and_is_replaced_in_one_place()
 
 def test_text_outside_of_the_part_stays_byte_for_byte() -> None:
     first, *_ = partial_answers(parsed(NORM_TWICE))
-    _, _, rest = NORM_TWICE.partition("SCALE = ")
-    own, _, behind = ("SCALE = " + rest).partition("        # the second moment\n")
+    _, _, rest = NORM_TWICE.partition("class Norm(")
+    own, _, behind = ("class Norm(" + rest).partition("        # the second moment\n")
     assert own + "        # the second moment\n" in first.source
+    assert "\nSCALE = 2.0\n" in first.source
     kept = behind.partition("\n\n\nclass Mixer")[2].partition("\n\n\ndef unused")[0]
     assert "class Mixer" + kept in first.source
     model = behind.partition("class Model(nn.Module)")[2].partition("\n\nSIZE")[0]
     assert "class ModelNew(nn.Module)" + model.replace("super(Model,", "super(ModelNew,") in first.source
-    for gone in ("def unused", "SIZE", "get_inputs", "get_init_inputs", "Adapted", "of each row"):
+    for gone in (
+        "def unused",
+        "SIZE",
+        "get_inputs",
+        "get_init_inputs",
+        "Adapted",
+        "of each row",
+        "without a mean",
+    ):
         assert gone in NORM_TWICE and gone not in first.source
     assert first.source.startswith("import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n")
 
