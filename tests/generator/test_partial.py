@@ -60,6 +60,7 @@ def test_text_outside_of_the_part_stays_byte_for_byte() -> None:
     kept = behind.partition("\n\n\nclass Mixer")[2].partition("\n\n\ndef unused")[0]
     assert "class Mixer" + kept in first.source
     model = behind.partition("class Model(nn.Module)")[2].partition("\n\nSIZE")[0]
+    model = model.replace('\n    """Two norms around a layer."""\n', "")
     assert "class ModelNew(nn.Module)" + model.replace("super(Model,", "super(ModelNew,") in first.source
     for gone in (
         "def unused",
