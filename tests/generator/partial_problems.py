@@ -180,3 +180,26 @@ class Model(nn.Module):
 """
     + TAIL
 )
+
+UNREADABLE = (
+    HEAD
+    + """
+class Inner(nn.Module):
+    def forward(self, x):
+        return F.softmax(x, dim=-1)
+
+
+class Model(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x):
+        doubled = x.clone()
+        first = doubled[..., :3]
+        doubled.mul_(2)
+        return self.inner(x), first
+"""
+    + TAIL
+)
+"""A view is read after its memory changed."""
