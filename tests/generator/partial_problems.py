@@ -203,3 +203,22 @@ class Model(nn.Module):
     + TAIL
 )
 """A view is read after its memory changed."""
+
+OTHER_BRANCH = (
+    "# cpu: SIZE=12\n"
+    + HEAD
+    + """
+class Model(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.proj = nn.Linear(size, size)
+
+    def forward(self, x):
+        x = self.proj(x)
+        if x.shape[-1] > 12:
+            x = torch.sigmoid(x) * x
+        return self.proj(torch.relu(self.proj(x)))
+"""
+    + TAIL
+)
+"""A statement that does not run at the sizes for a CPU."""

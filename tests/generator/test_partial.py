@@ -18,6 +18,7 @@ from tests.generator.partial_problems import (
     IN_PLACE,
     LOOP,
     NORM_TWICE,
+    OTHER_BRANCH,
     OTHER_LAYERS,
     TWO_RESULTS,
     UNREADABLE,
@@ -185,3 +186,10 @@ def test_a_module_that_cannot_be_read_whole_has_a_part() -> None:
         whole_answer(problem)
     assert widest_answer(problem).source == taught_answers(problem)[0].source
     assert widest_answer(problem).thinking.startswith("Part: Inner.forward. PyTorch keeps the rest.")
+
+
+def test_a_part_runs_at_the_sizes_for_a_cpu_too() -> None:
+    inside = "Part: Model.forward from `if x.shape[-1] > 12:`. PyTorch keeps the rest."
+    assert inside in heads(OTHER_BRANCH.replace("# cpu: SIZE=12\n", ""))
+    assert inside in heads(OTHER_BRANCH.replace("SIZE=12", "SIZE=16"))
+    assert inside not in heads(OTHER_BRANCH)
