@@ -11,9 +11,13 @@ from torch.utils._pytree import tree_flatten
 
 from kernel_core.generator.calls import with_text
 from kernel_core.generator.ir import Value
-from kernel_core.generator.read import Graph, Unreadable, named_numbers
+from kernel_core.generator.read import Graph, named_numbers
 from kernel_core.generator.recorder import Recorder
 from kernel_core.generator.shapes import Shape
+
+
+class NoPart(Exception):
+    """Statements that no text can take the place of, whichever products stay torch's."""
 
 
 def part_graph(
@@ -21,7 +25,7 @@ def part_graph(
 ) -> Graph:
     """The graph of a function that has the statements of a part.
 
-    `inputs` are values of one run. Raises Unreadable, or whatever the statements raise.
+    `inputs` are values of one run. Raises NoPart, or whatever the statements raise.
     """
     recorder = _PartRecorder(instance, library)
     fresh = {name: _without_memory(value) for name, value in inputs.items()}
@@ -30,11 +34,11 @@ def part_graph(
         outputs = function(*([instance] if is_method else []), *values)
     for tensor in fresh.values():
         if isinstance(tensor, torch.Tensor) and recorder.value(tensor).op != "leaf":
-            raise Unreadable("an input that is changed in place")
+            raise NoPart("an input that is changed in place")
     graph = recorder.graph(outputs)
     for leaf in tree_flatten(graph.outputs)[0]:
         if not isinstance(leaf, Value | int | float | Shape | None):
-            raise Unreadable(f"a result of type {type(leaf).__name__}")
+            raise NoPart(f"a result of type {type(leaf).__name__}")
     return graph
 
 
@@ -43,7 +47,7 @@ def _without_memory(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
     if any(isinstance(leaf, torch.Tensor) for leaf in tree_flatten(value)[0]):
-        raise Unreadable("an input that is a list of tensors")
+        raise NoPart("an input that is a list of tensors")
     return value
 
 

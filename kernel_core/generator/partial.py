@@ -20,10 +20,11 @@ from kernel_core.generator.ir import CHEAP
 from kernel_core.generator.library import with_most_products_left
 from kernel_core.generator.module import kept_whole
 from kernel_core.generator.names import NAMES, Names
-from kernel_core.generator.part_graph import key_of, part_graph
-from kernel_core.generator.read import Graph, Unreadable, without_values
-from kernel_core.generator.statements import Block, Moment, blocks_of, replaced, run_once
+from kernel_core.generator.part_graph import NoPart, key_of, part_graph
+from kernel_core.generator.read import Graph, without_values
+from kernel_core.generator.statements import Block, blocks_of, replaced, run_once
 from kernel_core.generator.watch import Watch
+from kernel_core.problems.source import resize
 from kernel_core.records import Problem
 
 _LEAST_LIMIT, _ADDED = 3840, 2880
@@ -36,7 +37,7 @@ _LAYOUT_ALONE = {*CHEAP, "leaf", "call", "transposed", "scatter"} - {"point"}
 _LONGEST_LINE = 60
 _LEAST_SHARE = 0.1
 """Of the first part's work, for further parts."""
-_LEAST_OF_ALL = 0.03
+_LEAST_OF_ALL = 0.015
 """Of the bytes and operations of the whole module: kernels that do next to no work are no answer."""
 
 
@@ -74,10 +75,10 @@ def partial_answers(
 
     Work is counted in bytes that the part's calls read and write, in all its runs. Products, views, copies
     and conversions do not count. A part begins and ends with a statement that does work. It calls no other
-    function of the problem's text, unless there is no such part. It has 3 % of the module's bytes and
+    function of the problem's text, unless there is no such part. It has 1.5 % of the module's bytes and
     operations. No answer exceeds `limit_of(problem)`. No two parts share a line, and each has a tenth of the
-    first's work. The earlier of equal parts comes first. A part whose text would differ between calls is
-    none. The list is empty where nothing can be written.
+    first's work. The earlier of equal parts comes first. A part whose text would differ between calls,
+    or whose calls are others at the sizes for a CPU, is none. The list is empty where nothing can be written.
     """
     try:
         tree = ast.parse(problem.source)
@@ -85,11 +86,14 @@ def partial_answers(
         limit = limit_of(problem)
         with without_values(on_meta):
             module, watch = run_once(problem, tree, blocks)
+            small, small_watch = _at_cpu_sizes(problem)
             for is_local in (True, False):
                 parts = [
                     part
-                    for block in blocks
-                    for part in _Parts(problem, precision, module, watch, block, limit).answered(is_local)
+                    for block, other in zip(blocks, small, strict=True)
+                    for part in _Parts(
+                        problem, precision, module, watch, block, (other, small_watch), limit
+                    ).answered(is_local)
                 ]
                 if parts:
                     break
@@ -103,8 +107,17 @@ def partial_answers(
     return [part.answer for part in chosen]
 
 
+def _at_cpu_sizes(problem: Problem) -> tuple[list[Block], Watch]:
+    """Blocks with their runs and calls at the sizes for a CPU, where other conditions may hold."""
+    if problem.cpu_constants:
+        problem = resize(problem, problem.cpu_constants)
+    tree = ast.parse(problem.source)
+    blocks = blocks_of(tree)
+    return blocks, run_once(problem, tree, blocks)[1]
+
+
 class _Parts:
-    """The parts of a block."""
+    """The parts of a block; `small` is the same block, with its calls, at the sizes for a CPU."""
 
     def __init__(
         self,
@@ -113,10 +126,11 @@ class _Parts:
         module: types.ModuleType,
         watch: Watch,
         block: Block,
+        small: tuple[Block, Watch],
         limit: int,
     ) -> None:
         self._problem, self._precision, self._module = problem, precision, module
-        self._block, self._limit, self._watch = block, limit, watch
+        self._block, self._small, self._limit, self._watch = block, small, limit, watch
         self._names = {
             name
             for part in ast.walk(block.function)
@@ -133,11 +147,13 @@ class _Parts:
         works = [self._work(place, place) for place in range(size)]
         for first in range(size):
             for last in range(first, size) if works[first] else ():
-                runs = self._runs(first, last)
+                runs = self._block.ranges(first, last)
                 calls_others = any(before.entered != after.entered for before, after in runs)
                 if is_local and calls_others:
                     break
                 if is_local == calls_others or not works[last] or self._leaves_early(first, last):
+                    continue
+                if not self._has_one_path(first, last):
                     continue
                 try:
                     written = with_most_products_left(functools.partial(self._answer, first, last))
@@ -149,12 +165,16 @@ class _Parts:
                 if len(written.source) <= self._limit and work >= _LEAST_OF_ALL * self._watch.cost:
                     yield _Part(self._block, first, last, work, written)
 
-    def _runs(self, first: int, last: int) -> list[tuple[Moment, Moment]]:
-        """Moments before and behind a range in each run that has both."""
-        return [(run[first], run[last + 1]) for run in self._block.runs if first in run and last + 1 in run]
+    def _has_one_path(self, first: int, last: int) -> bool:
+        """True for a range that makes the same calls at the sizes for a CPU, where other branches may run."""
+        block, watch = self._small
+        paths = block.paths(first, last, watch)
+        return bool(paths) and paths <= self._block.paths(first, last, self._watch)
 
     def _work(self, first: int, last: int) -> int:
-        return sum(self._watch.work(before.steps, after.steps) for before, after in self._runs(first, last))
+        return sum(
+            self._watch.work(before.steps, after.steps) for before, after in self._block.ranges(first, last)
+        )
 
     def _leaves_early(self, first: int, last: int) -> bool:
         """True for a range that may leave its block before its end."""
@@ -175,23 +195,23 @@ class _Parts:
         inputs = block.inputs(first, last)
         is_end = block.is_body and last + 1 == len(block.statements)
         results: list[str] | None = None if is_end else block.results(first, last)
-        for before, after in self._runs(first, last):
+        for before, after in self._block.ranges(first, last):
             if results is not None:
                 results = [name for name in results if name in after.names]
             calls.setdefault(key_of(before.names, inputs), before.names)
         if not calls or len(calls) > _MOST_CALLS or results == []:
-            raise Unreadable("a part without calls or results, or with too many calls")
+            raise NoPart("a part without calls or results, or with too many calls")
         texts: list[tuple[list[str], str]] = []
         for names in calls.values():
             writer = self._writer(first, last, inputs, results, names, library)
             texts.append((writer.body(), writer.kernels_text()))
             if texts[-1] != texts[0]:
-                raise Unreadable("the text differs between calls")
+                raise NoPart("the text differs between calls")
         if not any(value.op not in _LAYOUT_ALONE for value in writer.plan.values) or writer.graph.reasons:
-            raise Unreadable("a part without work, or with calls that have no entry")
+            raise NoPart("a part without work, or with calls that have no entry")
         lines, kernels = texts[0]
         if "grid" in self._names and any(line.startswith("grid = ") for line in lines):
-            raise Unreadable("the function has a name that launches use")
+            raise NoPart("the function has a name that launches use")
         source = _source(self._problem.source, block.statements[first : last + 1], lines, kernels)
         plan = f"{self._heading(first, last)}\n{writer.plan_text({})}"
         steps = ", ".join(dict.fromkeys(writer.graph.steps))

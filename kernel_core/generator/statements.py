@@ -51,6 +51,14 @@ class Block:
         """True for all statements of a function."""
         return self.statements is self.function.body
 
+    def ranges(self, first: int, last: int) -> list[tuple[Moment, Moment]]:
+        """Moments before and behind a range of statements in each run that has both."""
+        return [(run[first], run[last + 1]) for run in self.runs if first in run and last + 1 in run]
+
+    def paths(self, first: int, last: int, watch: Watch) -> set[tuple[str, ...]]:
+        """Calls of torch's that a range of statements makes in its runs."""
+        return {watch.calls(before.steps, after.steps) for before, after in self.ranges(first, last)}
+
     def results(self, first: int, last: int) -> list[str]:
         """Names that a range of statements stores and that are read behind it, in their order."""
         read = read_names(self.statements[last + 1 :]) | self.read_after

@@ -35,6 +35,7 @@ _OPERATIONS_PER_BYTE = 16
 class _Step:
     """A call of torch's."""
 
+    name: str
     read: set[int]
     """Memory that it reads."""
     written: set[int]
@@ -81,6 +82,10 @@ class Watch(Recorder):
         """Bytes of the computation in a range of calls."""
         return self._works[last] - self._works[first]
 
+    def calls(self, first: int, last: int) -> tuple[str, ...]:
+        """Names of the functions in a range of calls."""
+        return tuple(step.name for step in self.steps[first:last])
+
     def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = function(*args, **kwargs)
@@ -104,7 +109,7 @@ class Watch(Recorder):
         total = 0 if is_view else sum(one.numel() * one.element_size() for one in (*tensors, *results))
         work = 0 if base in _WITHOUT_WORK else total
         cost = total + _operations(base, tensors, results[0]) // _OPERATIONS_PER_BYTE
-        self.steps.append(_Step(read, written, work, cost))
+        self.steps.append(_Step(base, read, written, work, cost))
 
 
 def _tensors(nest: Any) -> list[torch.Tensor]:

@@ -180,3 +180,45 @@ class Model(nn.Module):
 """
     + TAIL
 )
+
+UNREADABLE = (
+    HEAD
+    + """
+class Inner(nn.Module):
+    def forward(self, x):
+        return F.softmax(x, dim=-1)
+
+
+class Model(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x):
+        doubled = x.clone()
+        first = doubled[..., :3]
+        doubled.mul_(2)
+        return self.inner(x), first
+"""
+    + TAIL
+)
+"""A view is read after its memory changed."""
+
+OTHER_BRANCH = (
+    "# cpu: SIZE=12\n"
+    + HEAD
+    + """
+class Model(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.proj = nn.Linear(size, size)
+
+    def forward(self, x):
+        x = self.proj(x)
+        if x.shape[-1] > 12:
+            x = torch.sigmoid(x) * x
+        return self.proj(torch.relu(self.proj(x)))
+"""
+    + TAIL
+)
+"""A statement that does not run at the sizes for a CPU."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from kernel_core.generator import graded, partial
-from kernel_core.generator.graded import graded_kernels, taught_answers, whole_answer
+from kernel_core.generator.graded import graded_kernels, taught_answers, whole_answer, widest_answer
 from kernel_core.generator.partial import limit_of, partial_answers
+from kernel_core.generator.read import Unreadable
+from kernel_core.generator.verbatim import kept, replaced
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.problems.load import parse_problem
 from kernel_core.records import Candidate
@@ -14,8 +18,10 @@ from tests.generator.partial_problems import (
     IN_PLACE,
     LOOP,
     NORM_TWICE,
+    OTHER_BRANCH,
     OTHER_LAYERS,
     TWO_RESULTS,
+    UNREADABLE,
     WITHOUT_EFFECT,
 )
 
@@ -133,3 +139,67 @@ def test_fake_and_meta_tensors_give_the_same_parts() -> None:
     assert [answer.source for answer in on_meta] == [
         answer.source for answer in partial_answers(parsed(NORM_TWICE))
     ]
+
+
+def test_only_definitions_that_the_model_needs_are_kept_with_their_comments() -> None:
+    source = """\
+# A header.
+import math
+import torch.nn as nn
+
+
+width = 8
+# How often.
+count, unread = 2, 3
+
+
+def helper(x, width=width):  # with a default
+    count = width
+    return x * count
+
+
+@decorated
+class Base(nn.Module):
+    pass
+helper_2 = "Model"
+
+
+class Model(Base):
+    def make(self):
+        return Model, helper(count)
+
+
+def get_inputs():
+    return [width]
+"""
+    imports, text = kept(source)
+    assert imports == ["import math", "import torch.nn as nn"]
+    start, end = source.index("width = 8"), source.index("\nhelper_2")
+    model = source[source.index("class Model") : source.index("\n\n\ndef get_inputs")]
+    model = model.replace("class Model(", "class ModelNew(").replace("return Model,", "return ModelNew,")
+    assert text == source[start:end] + "\n\n\n" + model
+
+
+def test_statements_that_share_a_line_are_refused() -> None:
+    source = "def f(x):\n    x = x + 1; y = x * 2  # twice\n    return y\n"
+    body = ast.parse(source).body[0].body
+    with pytest.raises(Unreadable, match="share a line"):
+        replaced(source, body[:1], ["x = 3"])
+    with pytest.raises(Unreadable, match="share a line"):
+        replaced(source, body[1:2], ["y = 3"])
+    assert replaced(source, body[:2], ["y = 3"]) == "def f(x):\n    y = 3\n    return y\n"
+
+
+def test_a_module_that_cannot_be_read_whole_has_a_part() -> None:
+    problem = parsed(UNREADABLE)
+    with pytest.raises(Unreadable):
+        whole_answer(problem)
+    assert widest_answer(problem).source == taught_answers(problem)[0].source
+    assert widest_answer(problem).thinking.startswith("Part: Inner.forward. PyTorch keeps the rest.")
+
+
+def test_a_part_runs_at_the_sizes_for_a_cpu_too() -> None:
+    inside = "Part: Model.forward from `if x.shape[-1] > 12:`. PyTorch keeps the rest."
+    assert inside in heads(OTHER_BRANCH.replace("# cpu: SIZE=12\n", ""))
+    assert inside in heads(OTHER_BRANCH.replace("SIZE=12", "SIZE=16"))
+    assert inside not in heads(OTHER_BRANCH)
