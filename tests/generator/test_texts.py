@@ -41,8 +41,6 @@ def test_indices_have_the_same_name_in_each_loop_over_a_row():
 
 
 def test_a_kernel_is_written_once_for_names_of_any_length():
-    layers = "self.a = nn.Conv2d(16, 16, 3); self.a_layer_of_a_longer_name = nn.Conv2d(16, 16, 3)"
-    text = written(
-        problem("self.a_layer_of_a_longer_name(self.a(a))", "torch.randn(2, 16, 9, 11)", layers=layers)
-    )
+    layers = "self.conv = nn.Conv2d(16, 16, 3); self.convolution = nn.Conv2d(16, 16, 3)"
+    text = written(problem("self.convolution(self.conv(a))", "torch.randn(2, 16, 9, 11)", layers=layers))
     assert text.count("def packed_weight_kernel") == 1 and text.count("packed_weight_kernel[") == 2
