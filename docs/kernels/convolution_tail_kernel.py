@@ -53,8 +53,8 @@ def conv2d_hardswish_kernel(
     total = acc + conv_bias + bias
     out = total * tl.minimum(tl.maximum(total + 3.0, 0.0), 6.0) / 6.0 * 0.5
     ohow = m % (OH * OW)
-    out_offsets = (b[:, None] * OC + n[None, :]) * OH * OW + ohow[:, None]
-    tl.store(out_ptr + out_offsets, out, mask=(m[:, None] < M) & (n[None, :] < OC))
+    offsets = (b[:, None] * OC + n[None, :]) * OH * OW + ohow[:, None]
+    tl.store(out_ptr + offsets, out, mask=(m[:, None] < M) & (n[None, :] < OC))
 
 
 @triton.jit

@@ -20,7 +20,7 @@ LARGE_CONFIGS = [
 @triton.autotune(configs=LARGE_CONFIGS, key=["M", "N", "K"])
 @triton.jit
 def linear_gelu_kernel(
-    x_ptr, weight_ptr, residual_ptr, bias_ptr, out_ptr, M, N, K, BLOCK_M: tl.constexpr,
+    x_ptr, weight_ptr, bias_ptr, residual_ptr, out_ptr, M, N, K, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):
     # Each program computes one tile and its epilogue; groups of tiles share operands in the L2 cache.
@@ -40,13 +40,13 @@ def linear_gelu_kernel(
         weight_offsets = n[None, :] * K + k[:, None]
         weight = tl.load(weight_ptr + weight_offsets, mask=weight_mask, other=0.0)
         acc = tl.dot(x, weight, acc, input_precision="tf32")
-    residual_mask = (m[:, None] < M) & (n[None, :] < N)
-    residual_offsets = m[:, None] * N + n[None, :]
-    residual = tl.load(residual_ptr + residual_offsets, mask=residual_mask, other=0.0)
     bias = tl.load(bias_ptr + n[None, :], mask=n[None, :] < N, other=0.0)
     total = acc + bias
-    out = residual + 0.5 * total * (1.0 + tl.erf(0.7071067811865476 * total))
-    tl.store(out_ptr + residual_offsets, out, mask=residual_mask)
+    mask = (m[:, None] < M) & (n[None, :] < N)
+    offsets = m[:, None] * N + n[None, :]
+    residual = tl.load(residual_ptr + offsets, mask=mask, other=0.0)
+    out = 0.5 * total * (1.0 + tl.erf(0.7071067811865476 * total)) + residual
+    tl.store(out_ptr + offsets, out, mask=mask)
 
 
 class ModelNew(nn.Module):
@@ -57,10 +57,12 @@ class ModelNew(nn.Module):
     def forward(self, x, residual):
         x = x.contiguous()
         residual = residual.contiguous()
-        out = torch.empty_like(residual)
+        out = torch.empty(
+            (*x.shape[:-1], self.linear.weight.shape[0]), device=x.device, dtype=x.dtype,
+        )
         M = x.numel() // x.shape[-1]
         N = self.linear.weight.shape[0]
         K = x.shape[-1]
         grid = lambda meta: (triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]),)
-        linear_gelu_kernel[grid](x, self.linear.weight, residual, self.linear.bias, out, M, N, K)
+        linear_gelu_kernel[grid](x, self.linear.weight, self.linear.bias, residual, out, M, N, K)
         return out
