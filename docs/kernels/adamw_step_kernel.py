@@ -30,7 +30,7 @@ def lerp_rpow_sqrt_kernel(
     weight = tl.load(weight_ptr + i, mask=mask, other=0.0)
     step = tl.load(step_ptr)
     total = tl.sqrt(out2 / (1 - libdevice.pow(0.999, step))) + 1e-08
-    out3 = weight * decay - out * rate / (1 - libdevice.pow(0.9, step)) / total
+    out3 = weight * decay - rate * out / (1 - libdevice.pow(0.9, step)) / total
     tl.store(out3_ptr + i, out3, mask=mask)
 
 

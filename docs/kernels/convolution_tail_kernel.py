@@ -53,19 +53,19 @@ def conv2d_hardswish_kernel(
     total = acc + conv_bias + bias
     out = total * tl.minimum(tl.maximum(total + 3.0, 0.0), 6.0) / 6.0 * 0.5
     ohow = m % (OH * OW)
-    out_offsets = (b[:, None] * OC + n[None, :]) * OH * OW + ohow[:, None]
-    tl.store(out_ptr + out_offsets, out, mask=(m[:, None] < M) & (n[None, :] < OC))
+    offsets = (b[:, None] * OC + n[None, :]) * OH * OW + ohow[:, None]
+    tl.store(out_ptr + offsets, out, mask=(m[:, None] < M) & (n[None, :] < OC))
 
 
 @triton.jit
-def packed_weight_kernel(weight_ptr, out_ptr, n_elements, inner, H, W, BLOCK: tl.constexpr):
+def packed_weight_kernel(weight_ptr, out_ptr, n_elements, n_outer, H, W, BLOCK: tl.constexpr):
     # Each program computes one block of elements.
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = i < n_elements
     bc = i // W // H
     h = i // W % H
     w = i % W
-    weight = tl.load(weight_ptr + (w * H + h) * inner + bc, mask=mask, other=0.0)
+    weight = tl.load(weight_ptr + (w * H + h) * n_outer + bc, mask=mask, other=0.0)
     tl.store(out_ptr + i, weight, mask=mask)
 
 

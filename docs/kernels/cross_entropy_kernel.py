@@ -26,8 +26,8 @@ def cross_entropy_max_kernel(logits_ptr, labels_ptr, out_ptr, n_cols, BLOCK: tl.
         total = total * tl.exp(top - shift) + tl.sum(tl.exp(logits - shift), axis=0)
         top = new_top
     labels = tl.load(labels_ptr + row)
-    logits2 = tl.load(logits_ptr + row * n_cols + labels)
-    out = -(logits2 - top - tl.log(total))
+    logits = tl.load(logits_ptr + row * n_cols + labels)
+    out = -(logits - top - tl.log(total))
     tl.store(out_ptr + row, out)
 
 

@@ -42,11 +42,11 @@ def linear_gelu_kernel(
         acc = tl.dot(x, weight, acc, input_precision="tf32")
     bias = tl.load(bias_ptr + n[None, :], mask=n[None, :] < N, other=0.0)
     total = acc + bias
-    residual_mask = (m[:, None] < M) & (n[None, :] < N)
-    residual_offsets = m[:, None] * N + n[None, :]
-    residual = tl.load(residual_ptr + residual_offsets, mask=residual_mask, other=0.0)
+    mask = (m[:, None] < M) & (n[None, :] < N)
+    offsets = m[:, None] * N + n[None, :]
+    residual = tl.load(residual_ptr + offsets, mask=mask, other=0.0)
     out = 0.5 * total * (1.0 + tl.erf(0.7071067811865476 * total)) + residual
-    tl.store(out_ptr + residual_offsets, out, mask=residual_mask)
+    tl.store(out_ptr + offsets, out, mask=mask)
 
 
 class ModelNew(nn.Module):

@@ -34,8 +34,8 @@ def group_norm_silu_kernel(
     for start in range(0, n_cols, BLOCK):
         cols = start + tl.arange(0, BLOCK)
         mask = cols < n_cols
-        x_offsets = row * n_cols + cols
-        x = tl.load(x_ptr + x_offsets, mask=mask, other=0.0)
+        offsets = row * n_cols + cols
+        x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
         centered = x - mean
         outer = cols // inner
         weight_offsets = group * D + outer
@@ -43,7 +43,7 @@ def group_norm_silu_kernel(
         bias = tl.load(bias_ptr + weight_offsets, mask=mask, other=0.0)
         total = centered * rstd * weight + bias
         out = total * tl.sigmoid(total)
-        tl.store(out_ptr + x_offsets, out, mask=mask)
+        tl.store(out_ptr + offsets, out, mask=mask)
 
 
 class ModelNew(nn.Module):

@@ -42,8 +42,8 @@ def linear_kernel(
         acc = tl.dot(x, weight.to(tl.float32) * scale, acc, input_precision="tf32")
     bias = tl.load(bias_ptr + n[None, :], mask=n[None, :] < N, other=0.0)
     out = acc + bias
-    out_offsets = m[:, None] * N + n[None, :]
-    tl.store(out_ptr + out_offsets, out, mask=(m[:, None] < M) & (n[None, :] < N))
+    offsets = m[:, None] * N + n[None, :]
+    tl.store(out_ptr + offsets, out, mask=(m[:, None] < M) & (n[None, :] < N))
 
 
 class ModelNew(nn.Module):

@@ -10,7 +10,7 @@ import triton.language as tl
 
 
 @triton.jit
-def interpolate_kernel(x_ptr, finer_ptr, out_ptr, n_elements, H, W, W2, H2, BLOCK: tl.constexpr):
+def interpolate_kernel(x_ptr, finer_ptr, out_ptr, n_elements, H, W, H2, W2, BLOCK: tl.constexpr):
     # Each program computes one block of elements.
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = i < n_elements
@@ -42,6 +42,6 @@ class ModelNew(nn.Module):
         out = torch.empty((*x.shape[:2], *finer.shape[2:]), device=x.device, dtype=x.dtype)
         n_elements = finer.numel()
         interpolate_kernel[(triton.cdiv(n_elements, 1024),)](
-            x, finer, out, n_elements, *finer.shape[2:], x.shape[-1], x.shape[2], BLOCK=1024,
+            x, finer, out, n_elements, *finer.shape[2:], *x.shape[2:], BLOCK=1024,
         )
         return out

@@ -24,10 +24,10 @@ def softmax_kernel(x_ptr, out_ptr, n_cols, BLOCK: tl.constexpr):
     for start in range(0, n_cols, BLOCK):
         cols = start + tl.arange(0, BLOCK)
         mask = cols < n_cols
-        x_offsets = row * n_cols + cols
-        x = tl.load(x_ptr + x_offsets, mask=mask, other=float("-inf"))
+        offsets = row * n_cols + cols
+        x = tl.load(x_ptr + offsets, mask=mask, other=float("-inf"))
         out = tl.exp(x - top) / total
-        tl.store(out_ptr + x_offsets, out, mask=mask)
+        tl.store(out_ptr + offsets, out, mask=mask)
 
 
 class ModelNew(nn.Module):

@@ -100,7 +100,7 @@ class Writer(Launches):
             self.outputs = [make("copy", (view,), view.shape, view.dtype) for view in self.outputs]
             self.plan = Plan(self.outputs)
         self.final = dict(zip(map(id, leaves), self.outputs, strict=True))
-        super().__init__(graph, self.plan)
+        super().__init__(graph, self.plan, self.outputs)
         self.kernel_names: set[str] = set()
         self.calls: dict[int, list[tuple[int, str]]] = {}
         """Calls of torch's by the id of their region."""
@@ -290,13 +290,14 @@ def _parts(text: str) -> list[str]:
 
 
 def _without_names(written: Written) -> str:
-    """Text of a kernel with numbers for the names that it binds."""
+    """Text of a kernel with numbers for the names that it binds, in lines of any length."""
+    text = ast.unparse(ast.parse(written.text))
     bound = {written.name, *written.tensors, *written.numbers}
-    bound.update(re.findall(r"^ +(?:for )?(\w+)(?: [+*]?= | in )", written.text, re.MULTILINE))
+    bound.update(re.findall(r"^ +(?:for )?(\w+)(?: [+*]?= | in )", text, re.MULTILINE))
     order: dict[str, int] = {}
     return NAME.sub(
         lambda match: f"_{order.setdefault(match[0], len(order))}" if match[0] in bound else match[0],
-        written.text,
+        text,
     )
 
 

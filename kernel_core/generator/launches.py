@@ -23,8 +23,9 @@ WHY_COPIED = "# Hopper's TF32 products read both operands along K."
 class Launches:
     """Lines of `forward` for a plan whose kernels are written."""
 
-    def __init__(self, graph: Graph, plan: Plan) -> None:
-        self.graph, self.plan = graph, plan
+    def __init__(self, graph: Graph, plan: Plan, outputs: list[Value]) -> None:
+        """`outputs` are what `forward` returns, which may be views of the plan's."""
+        self.graph, self.plan, self.outputs = graph, plan, outputs
         self.names: dict[int, str] = {}
         self.shapes: dict[int, tuple[int, ...]] = {}
         """Shapes of tensors that the host allocates in another shape than their value's."""
@@ -153,8 +154,11 @@ class Launches:
         elif start is not None:
             function, fill = "full", f", {host(start.inputs[0])}"
         tensors = [argument for argument in written.tensors.values() if argument not in written.outputs]
+        returned = [output for output in self.outputs if stored(output) is value]
+        shape_of = value if value in returned or not returned else returned[0]
         for tensor in tensors:
-            if tensor.dtype == value.dtype and host(tensor.shape) == host(value.shape):
+            if tensor.dtype == value.dtype and host(tensor.shape) == host(shape_of.shape):
+                self.shapes[id(value)] = shape_of.shape
                 return f"torch.{function}_like({self._expression(tensor)}{fill})"
         later = {host(other.shape): other.shape for other in self.plan.values if stored(other) is value}
         for tensor in tensors:
@@ -168,11 +172,12 @@ class Launches:
         dtype = f"{self._memory(same)}.dtype" if same is not None else str(value.dtype)
         device = f"{self._memory(source)}.device"
         shapes = self._shapes(written)
-        runs = [run_in(size, shapes) for size in value.shape]
+        runs = [run_in(size, shapes) for size in shape_of.shape]
+        self.shapes[id(value)] = shape_of.shape
         shape = shape_text(
             [
                 size if run is None else Size(int(size), run.text, factors=(run,))
-                for size, run in zip(value.shape, runs, strict=True)
+                for size, run in zip(shape_of.shape, runs, strict=True)
             ]
         )
         like = shape.removesuffix(".shape")

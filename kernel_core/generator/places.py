@@ -136,15 +136,19 @@ class KernelPlaces(KernelText):
 
     def name_products(self) -> None:
         """Name products of axes that stayed one argument: up to the last axis, from the first, others."""
-        read = {word for line in self.raw_lines() for word in NAME.findall(line)} - set(self.products)
-        for wanted in ("inner", "n_outer", "middle"):
-            for shape in self._shapes.values():
-                own = spans(shape)
-                for first, last in own:
-                    name = self._arguments.get(canonical(product(shape[first : last + 1])), "")
-                    is_there = {"inner": last == own[-1][1], "n_outer": first == own[0][0], "middle": True}
-                    if first < last and is_there[wanted] and name in read - set(self._renamed):
-                        self._rename(name, take_name(wanted, self._used | self._taken))
+        read = {word for line in self.raw_lines() for word in NAME.findall(line)}
+        read = read.union(*self.products.values()) - set(self.products)
+        shapes = [*self._shapes.values()]
+        for wanted, shape in [
+            *((wanted, shape) for shape in shapes for wanted in ("inner", "n_outer")),
+            *(("middle", shape) for shape in shapes),
+        ]:
+            own = spans(shape)
+            for first, last in own:
+                name = self._arguments.get(canonical(product(shape[first : last + 1])), "")
+                is_there = {"inner": last == own[-1][1], "n_outer": first == own[0][0], "middle": True}
+                if first < last and is_there[wanted] and name in read - set(self._renamed):
+                    self._rename(name, take_name(wanted, self._used | self._taken))
 
     def _next_product(self, read: set[str]) -> tuple[str, list[int]] | None:
         """Return an argument that is a product of axes, with the sizes at which others cut it."""

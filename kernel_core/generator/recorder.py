@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
@@ -76,6 +76,8 @@ class Recorder(TorchFunctionMode):
         """For views made by an index: the tensor and the index."""
         self._inputs: list[Value] = []
         self._model = model
+        self._is_reflected = False
+        """True for a sum or product whose first operand is a number."""
         self._reasons: list[str] = []
         self._steps: list[str] = []
         self._paths = {id(module): module_path(name) for name, module in model.named_modules()}
@@ -107,8 +109,25 @@ class Recorder(TorchFunctionMode):
             self._reasons.append(f"{type(module).__name__}: a layer without a schedule")
             return self._call(self._paths[id(module)], args, kwargs, result, type(module).__name__)
 
-        with mock.patch.object(nn.Module, "__call__", layer), self:
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch.object(nn.Module, "__call__", layer))
+            for name in ("__radd__", "__rmul__"):
+                stack.enter_context(mock.patch.object(torch.Tensor, name, self._reflected(name)))
+            stack.enter_context(self)
             yield
+
+    def _reflected(self, name: str) -> Any:
+        """A method that says that the number stands first: torch's sums and products do not tell."""
+        plain = getattr(torch.Tensor, name)
+
+        def call(tensor: torch.Tensor, other: Any) -> Any:
+            self._is_reflected = not isinstance(other, torch.Tensor)
+            try:
+                return plain(tensor, other)
+            finally:
+                self._is_reflected = False
+
+        return call
 
     def argument(self, given: Any, name: str) -> Any:
         """An argument for `forward`, with the text of its number."""
@@ -148,6 +167,7 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         name = resolve_name(function) or getattr(function, "__name__", str(function))
         base = short_name(name)
+        is_reflected, self._is_reflected = self._is_reflected, False
         if base in ("shape", "size", "numel", "nelement", "ndim", "__len__", "len"):
             return self._measured(base, function, args, kwargs)
         plain_args, plain_kwargs = tree_map(without_text, (args, kwargs))
@@ -169,7 +189,7 @@ class Recorder(TorchFunctionMode):
         if base == "getitem" and result._base is not None:
             self._parts[id(result)] = (args[0], args[1])
         self._steps.append(base)
-        return self._recorded(function, name, base, args, kwargs, result)
+        return self._recorded(function, name, base, args, kwargs, result, is_reflected)
 
     def _like_the_table(self, base: str, args: Any, kwargs: Any) -> Any:
         """Fake results with the shapes and types of the table's entry."""
@@ -193,7 +213,9 @@ class Recorder(TorchFunctionMode):
         dim = args[1] if len(args) > 1 else kwargs.get("dim")
         return shape if dim is None else shape[int(dim)]
 
-    def _recorded(self, function: Any, name: str, base: str, args: Any, kwargs: Any, result: Any) -> Any:
+    def _recorded(
+        self, function: Any, name: str, base: str, args: Any, kwargs: Any, result: Any, is_reflected: bool
+    ) -> Any:
         if base in self._library:
             return self._call(spelled_function(name), args, kwargs, result, base)
         in_place = isinstance(args[0] if args else None, torch.Tensor) and result is args[0]
@@ -201,7 +223,7 @@ class Recorder(TorchFunctionMode):
         ORIGIN.set((len(self._steps), base.removeprefix("scaled_dot_product_")))
         reason = "another shape or type than torch's"
         try:
-            made = built(base, *values)
+            made = built(base, values[0][::-1] if is_reflected else values[0], values[1])
             if self._bound(made, result, in_place):
                 return result
         except Unsupported as error:

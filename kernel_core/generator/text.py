@@ -99,8 +99,11 @@ class KernelText:
 
     def _argument(self, wanted: str) -> str:
         """A name for an argument, which no line has, not even in a loop that is closed."""
-        self._taken |= self._used
-        return self.fresh(wanted)
+        closed = self._used - self._taken
+        self._taken |= closed
+        name = self.fresh(wanted)
+        self._taken -= closed
+        return name
 
     def size(self, size: Any, name: str = "") -> str:
         """A number in the kernel: a literal, or an argument."""
@@ -165,7 +168,7 @@ class KernelText:
 
     def own_name(self, text: str, role: str, tensor: str, depth: int) -> str:
         """A name by its role in the kernel; the second of a role has the name of its tensor too."""
-        return self.named(f"{tensor}_{role}" if role in self._used | self._taken else role, text, depth)
+        return self.named(f"{tensor}_{role}" if role in self._taken else role, text, depth)
 
     def named(self, wanted: str, text: str, depth: int = 0) -> str:
         """A name for an expression without loads, which its only reader may have in its place."""
