@@ -30,7 +30,7 @@ FORWARDS = (
     "torch.gather(a, -1, b.long()) + c",
     "torch.gather(a, 0, b.long()) + c",
     "a.scatter(-1, b.long(), a * 2) * c",
-    "(a @ b.transpose(-1, -2)).sum(-1, keepdim=True) + c",
+    "(a @ b.transpose(-1, -2)).sum(-1, keepdim=True) * a + c",
 )
 SIZES = st.sampled_from((16, 17, 64, 100, 512, 1024, 4096, 8193))
 
