@@ -67,10 +67,7 @@ class Failure(Claim):
             return f"{_OUT_OF_MEMORY}: the GPU lacks the memory that was asked for; check the shapes"
         is_host = not self.ran_out_of_memory
         if is_host and any(words in f"{self.error} {self.message}" for words in _HOST_IS_FULL):
-            return (
-                "MemoryError: it asked for more memory than a candidate may have; take the shapes of what it "
-                "allocates from the inputs, which may be smaller than the problem's own"
-            )
+            return "MemoryError: it asked for more memory than a candidate may have"
         lines = [line.strip() for line in self.message.splitlines() if line.strip()]
         return f"{self.error}: {lines[-1 if self.by_compiler else 0]}" if lines else self.error
 
