@@ -12,7 +12,8 @@ so these are the rules, in order:
    `<KERNEL>` line opens a block that is never closed. A fence is closed by the first line that starts with it
    and leaves Python, so that a docstring may hold fences; else by the first bare one. The end of an answer
    closes a fence, unless the token limit cut it off. An answer without blocks may be Python as a whole,
-   or from its first import to its last indented line.
+   or from its first import to its last indented line, or quote it: a string of JSON or Python, alone or
+   in an object such as `{"code": "…"}`, or a CDATA section.
    Special tokens at the end, such as `<|im_end|>`, are no part of an answer.
 4. The last piece that binds `ModelNew` counts: a later piece revises an earlier one. Pieces that define names
    which it uses and does not define are joined to it in their order; the last definition of a name counts.
@@ -23,6 +24,8 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
+import json
 import re
 import textwrap
 from collections.abc import Iterator
@@ -38,6 +41,7 @@ _THINK_OPEN = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
 _THINK_CLOSE = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _BLOCK = re.compile(r"<KERNEL>((?:(?!</?KERNEL>).)*)</KERNEL>", re.DOTALL | re.IGNORECASE)
 _OPENS_BLOCK = re.compile(r"^[ \t]*<KERNEL>[ \t]*$", re.MULTILINE | re.IGNORECASE)
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
 _PYTHON_FENCES = frozenset({"", "python", "python3", "py", "py3", "triton", "{python}", "{.python}"})
 _CLOSINGS_TRIED = 8
@@ -91,7 +95,8 @@ def _split_thinking(text: str, is_cut: bool) -> tuple[str, str | None]:
 
 def _kernel_source(answer: str, is_cut: bool) -> str | None:
     """Return the answer's kernel text, which may have a fault; None where there is none."""
-    bodies = [_trimmed(body) for body in _BLOCK.findall(answer)]
+    answer = _CDATA.sub(lambda section: section[1], answer)
+    bodies = [_trimmed(_unquoted(body)) for body in _BLOCK.findall(answer)]
     blocks = [piece for body in bodies for piece in _pieces_of(body)]
     source = _joined(blocks)
     if source is not None:
@@ -103,8 +108,38 @@ def _kernel_source(answer: str, is_cut: bool) -> str | None:
         return source
     if blocks or is_cut:
         return blocks[-1] if blocks else None
-    bare = next((text for text in (_trimmed(answer), _without_prose(answer)) if _tree(text) is not None), "")
+    bare = next(
+        (text for text in (_unquoted(_trimmed(answer)), _without_prose(answer)) if _tree(text) is not None),
+        "",
+    )
     return _joined([bare])
+
+
+def _unquoted(text: str) -> str:
+    """Return the last module that an object or a string of JSON or Python quotes, or else the text itself."""
+    if "ModelNew" in _defined(_tree(text)):
+        return text
+    for part in (text.strip(), text[text.find("{") : text.rfind("}") + 1]):
+        for read in (functools.partial(json.loads, strict=False), ast.literal_eval):
+            try:
+                strings = _strings_in(read(part))
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                continue
+            modules = [string for string in strings if _DEFINES_MODEL.search(string)]
+            if modules:
+                return _trimmed(modules[-1])
+    return text
+
+
+def _strings_in(value: object) -> list[str]:
+    match value:
+        case str():
+            return [value]
+        case dict():
+            return [string for item in value.values() for string in _strings_in(item)]
+        case list() | tuple():
+            return [string for item in value for string in _strings_in(item)]
+    return []
 
 
 def _without_prose(text: str) -> str:

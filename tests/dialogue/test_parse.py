@@ -1,5 +1,7 @@
 """What counts as the kernel in an answer."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +51,35 @@ def test_the_contracts_own_form_is_read_back_exactly():
 )
 def test_bent_forms_that_still_hold_one_clear_kernel(text):
     assert source_of(text) == KERNEL
+
+
+OBJECT = json.dumps({"plan": "one launch, as class ModelNew", "code": KERNEL})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        OBJECT,
+        f"Here it is:\n```json\n{OBJECT}\n```",
+        f"<KERNEL>\n{OBJECT}\n</KERNEL>",
+        json.dumps(KERNEL),
+        f"<KERNEL>\n{json.dumps(KERNEL)}\n</KERNEL>",
+        repr(KERNEL),
+        f'"""\n{KERNEL}\n"""',
+        f"<KERNEL><![CDATA[\n{KERNEL}\n]]></KERNEL>",
+        f"<![CDATA[<KERNEL>\n{KERNEL}\n</KERNEL>]]>",
+        json.dumps({"files": [{"name": "kernel.py", "text": f"\n{KERNEL}\n"}]}),
+    ],
+)
+def test_a_quoted_kernel_is_read_without_its_quotes(text):
+    assert source_of(text) == KERNEL
+
+
+def test_a_kernel_that_holds_such_quotes_is_left_alone():
+    text = KERNEL + "\n\nTEXTS = {'code': 'class ModelNew: pass'}\nPAGE = '<![CDATA[ x ]]'"
+    assert source_of(f"<KERNEL>\n{text}\n</KERNEL>") == text
+    assert source_of(f"```python\n{text}\n```") == text
+    assert source_of(text) == text
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ import torch
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.numerics.compare import compare_values, value_fault
-from kernel_core.gym.oracle.need import input_bytes
+from kernel_core.gym.oracle.need import inputs_at
 from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import tensor_bytes
 from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.problems.gradients import forward_alone, wanted_gradients
 from kernel_core.problems.load import load_file
@@ -314,5 +315,5 @@ def get_init_inputs():
     return []
 """
     problem = parse_problem(HEAD + text, id="test/group", suite="test")
-    assert input_bytes(problem, {"GROUP": 24}) == 2 * 4 * 7 * 72
-    assert input_bytes(problem, {"GROUP": 1000}) is None
+    assert tensor_bytes(inputs_at(problem, {"GROUP": 24})) == 2 * 4 * 7 * 72
+    assert inputs_at(problem, {"GROUP": 1000}) is None

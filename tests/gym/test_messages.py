@@ -29,3 +29,17 @@ def test_a_full_gpu_is_known_by_its_words(error: str, message: str, is_memory: b
     assert failure.ran_out_of_memory is is_memory
     assert failure.told.startswith("OutOfMemoryError: " if is_memory else "RuntimeError: CUDA error")
     assert "NVML" not in failure.told
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        ("MemoryError", ""),
+        ("_ArrayMemoryError", "Unable to allocate 1.00 GiB for an array with shape (268435456,)"),
+        ("RuntimeError", "[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_a_candidate_beyond_its_memory_is_told_to_look_at_its_shapes(error: str, message: str) -> None:
+    failure = Failure(failed="run", error=error, message=message, line=0, by_compiler=False)
+    assert failure.told.startswith("MemoryError: it asked for more memory than a candidate may have")
+    assert not failure.ran_out_of_memory

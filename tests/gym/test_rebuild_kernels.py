@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from triton.runtime.jit import JITFunction
 
 from kernel_core.gym.untrusted.compile.kernel_whitelist import KernelRefused
 from kernel_core.gym.untrusted.compile.rebuild_kernels import build_kernels
+from kernel_core.records import Evaluation, Verdict
 
 HEAD = "import triton\nimport triton.language as tl\n\n"
 GLOBALS = {"tl": {"module": "triton.language"}, "triton": {"module": "triton"}}
@@ -34,6 +36,7 @@ def _build(body: str, tmp_path: Path, **names: object) -> list[object]:
         "    tl.static_print(tl.maximum(1, 2, propagate_nan=tl.PropagateNan.ALL))\n",
         "    i = tl.arange(0, BLOCK)\n    tl.store(out_ptr + i, i.__lshift__(4).to(tl.int8).__rshift__(4))\n",
         "    __x = tl.load(x_ptr)\n    tl.store(out_ptr, __x)\n",
+        "    if BLOCK == 'leaky_relu':\n        leaky_relu(x_ptr)\n    tl.store(out_ptr, BLOCK)\n",
     ],
 )
 def test_kernels_are_rebuilt(body: str, tmp_path: Path) -> None:
@@ -158,3 +161,33 @@ def test_an_annotation_from_elsewhere_is_left_out_but_a_constant_stays_one() -> 
 def test_a_kernel_may_be_named_top() -> None:
     text = HEAD + "def top(x_ptr, n):\n    tl.store(x_ptr, [i + n for i in range(2)][0])\n"
     assert build_kernels(text, "candidate.py", [{"name": "top", "line": 4, "globals": GLOBALS}])
+
+
+def test_a_branch_that_is_off_may_name_what_is_defined_nowhere(judge_text: Callable[..., Evaluation]) -> None:
+    problem = """
+class Model(nn.Module):
+    def forward(self, x):
+        return x + 1
+
+def get_inputs():
+    return [torch.rand(7, 33)]
+"""
+    kernel = """
+@triton.jit
+def shift(x_ptr, out_ptr, count, ACTIVATION: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < count) + 1
+    if ACTIVATION == "leaky_relu":
+        x = leaky_relu(x)
+    tl.store(out_ptr + offsets, x, mask=offsets < count)
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        shift[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), ACTIVATION="GIVEN", BLOCK=64)
+        return out
+"""
+    off, on = (judge_text(problem, kernel.replace("GIVEN", name)) for name in ("", "leaky_relu"))
+    assert off.verdict is Verdict.CORRECT, off.feedback
+    assert on.verdict is Verdict.NOT_COMPILED
+    assert "'leaky_relu' is not defined" in on.feedback

@@ -34,6 +34,9 @@ _SAY_FULL = (
 )
 """Words of other errors for a full GPU."""
 
+_HOST_IS_FULL = ("MemoryError", "DefaultCPUAllocator")
+"""An error of Python or NumPy, and words of torch's, for a process beyond its memory limit."""
+
 
 class Claim(BaseModel):
     """Base of all claims: unknown fields refused, nothing coerced."""
@@ -62,6 +65,9 @@ class Failure(Claim):
         may help."""
         if self.ran_out_of_memory and self.error != _OUT_OF_MEMORY:
             return f"{_OUT_OF_MEMORY}: the GPU lacks the memory that was asked for; check the shapes"
+        is_host = not self.ran_out_of_memory
+        if is_host and any(words in f"{self.error} {self.message}" for words in _HOST_IS_FULL):
+            return "MemoryError: it asked for more memory than a candidate may have"
         lines = [line.strip() for line in self.message.splitlines() if line.strip()]
         return f"{self.error}: {lines[-1 if self.by_compiler else 0]}" if lines else self.error
 

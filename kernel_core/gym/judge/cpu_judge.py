@@ -97,7 +97,7 @@ class CpuJudge(Judge):
 
     def _decide_configured(self, request: JudgeRequest, seed: int, case: Case) -> None:
         reference = self._prepared.reference(request)
-        with self._runner(case) as talk:
+        with self._runner(case, reference) as talk:
             if self._try_all(talk, reference, seed, case) and not self._strict:
                 self._try_later(talk, reference, seed, case)
                 self._try_beyond(talk, reference, seed, case)
@@ -187,7 +187,7 @@ class CpuJudge(Judge):
         ruling, counted = Ruling(), None
         with (
             case.phase("replay"),
-            self._workers.open_child("replay") as talk,
+            self._workers.open_child("replay", weight_bytes=reference.weight_bytes) as talk,
             ReplayCheck(case, ruling, recorded, reference, unseen, talk, self._workers) as witness,
         ):
             if witness.is_convinced() and case.is_measured(recorded):

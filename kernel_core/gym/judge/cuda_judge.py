@@ -183,7 +183,7 @@ class CudaJudge(Judge):
         """Every trial, then the clock, where there is a baseline to compare with, and inputs beyond the
         contract."""
         clocked: Clocked | None = None
-        with self._runner(case) as talk:
+        with self._runner(case, reference) as talk:
             if self._try_all(talk, reference, seed, case) and eager is not None:
                 self._reference_clock.begin_others(reference, like)
                 hidden = self._hidden_trials(reference, like, seed, case)
@@ -193,9 +193,9 @@ class CudaJudge(Judge):
         return clocked
 
     @contextlib.contextmanager
-    def _runner(self, case: Case, job: str = "runner") -> Iterator[ChildSession]:
+    def _runner(self, case: Case, reference: Reference, job: str = "runner") -> Iterator[ChildSession]:
         """See `Judge`; it may ask for builds."""
-        with super()._runner(case, job) as talk:
+        with super()._runner(case, reference, job) as talk:
             talk.build_with(functools.partial(self._build, case))
             yield talk
 

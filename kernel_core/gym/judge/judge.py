@@ -27,7 +27,7 @@ from kernel_core.gym.judge.output_check import (
     outputs_pass,
     tolerances_passed,
 )
-from kernel_core.gym.judge.problem_cache import Prepared
+from kernel_core.gym.judge.problem_cache import REPLAY, Prepared
 from kernel_core.gym.judge.replay_check import Unseen
 from kernel_core.gym.judge.static_findings import inspect_source
 from kernel_core.gym.judge.unknown_provenance import is_work_of_its_numbers
@@ -253,10 +253,10 @@ class Judge:
         def make_replayed() -> Trial:
             for tried in (turned(draw), draw):
                 with contextlib.suppress(NotAProblem):
-                    trial = make_trial("replay", tried)
+                    trial = make_trial(REPLAY, tried)
                     if trial.is_usual:
                         return trial
-            return make_trial("replay", "own")
+            return make_trial(REPLAY, "own")
 
         def draw_others(number: int) -> list[Any]:
             return reference.draw(self._prepared.number(seed, f"others {number}", draw), draw)
@@ -290,7 +290,7 @@ class Judge:
         passes, the first with tuning, to forget."""
         place = case.configuration if configuration is None else configuration
         again = Case(case.request, seed=case.seed, arena=case.arena, configuration=place)
-        with self._runner(again, job) as talk:
+        with self._runner(again, reference, job) as talk:
             if most_s is not None:
                 talk.allow(min(0.0, most_s - self._config.deadline_s))
             if self._load(talk, reference, again):
@@ -308,9 +308,11 @@ class Judge:
         unseen_of = functools.partial(self._unseen, reference, seed, case=case)
         return is_work_of_its_numbers(ruling, recorded, unseen_of, reference, case, self._workers, run_again)
 
-    def _runner(self, case: Case, job: str = "runner") -> contextlib.AbstractContextManager[ChildSession]:
+    def _runner(
+        self, case: Case, reference: Reference, job: str = "runner"
+    ) -> contextlib.AbstractContextManager[ChildSession]:
         """A process for the candidate."""
-        return self._workers.open_child(job)
+        return self._workers.open_child(job, weight_bytes=reference.weight_bytes)
 
     def _check_cage(self, features: tuple[str, ...], case: Case) -> None:
         case.sandbox = features

@@ -12,6 +12,7 @@ from typing import TypeVar
 from kernel_core.config import GymConfig
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.channel.seeds import derive_seed
+from kernel_core.gym.channel.torch_ops import tensors_in
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge import kernelbench_rules
 from kernel_core.gym.oracle.input_families import (
@@ -28,6 +29,10 @@ from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.workers.workers import Workers
 
 KEPT_PROBLEMS = 8
+REPLAY = "replay"
+"""The label of the trial on which recorded work is replayed."""
+_MANY_TIES = ("integers", "edges")
+"""Families for outputs that are constant elsewhere, such as truth values of a comparison."""
 _KEPT_TRIALS = 32
 _KEPT_DRAWS = 1024
 _K = TypeVar("_K")
@@ -119,7 +124,37 @@ class Prepared:
         hostile = HOSTILE_TO_GRADIENTS if reference.gradients else HOSTILE
         hostile = hostile if takes_far else moderate(hostile)
         last = self._first_label(hostile[0])
-        return [*own, (last, usable(last, hostile) or "own")]
+        draws = [*own, (last, usable(last, hostile) or "own")]
+        constants = self._constants(reference, seed, *draws[0])
+        if constants is None or any(self._constants(reference, seed, *other) != constants for other in draws):
+            return draws
+        for draw in dict.fromkeys((*_MANY_TIES, *hostile)):
+            if all(
+                self._takes(reference, seed, label, draw)
+                and self._constants(reference, seed, label, draw) != constants
+                for label in (last, REPLAY)
+            ):
+                return [*own, (last, draw)]
+        values = ", ".join(map(str, constants))
+        raise NotAProblem(
+            f"the output of {reference.problem.id} is {values} for all inputs tried, so a kernel that reads "
+            "no input would be right; give inputs for which it differs"
+        )
+
+    def _constants(self, reference: Reference, seed: int, label: str, draw: Draw) -> list[float] | None:
+        """Return the number that fills each output of a trial; None if an output has several, or there are no
+        inputs, or the outputs were not kept."""
+        trial = self.trial(reference, seed, label, draw)
+        with self._workers.draw():
+            if not trial.has_values or not any(tensor.numel() for tensor in tensors_in(trial.inputs)):
+                return None
+            pairs = [
+                (leaf.value[(0,) * leaf.value.dim()], leaf.value)
+                for leaf in trial.expected
+                if leaf.value.numel()
+            ]
+            is_constant = all((values == first).all() for first, values in pairs)
+            return [first.item() for first, _ in pairs] if is_constant else None
 
     def _takes_far(self, reference: Reference, seed: int) -> bool:
         """Return True if trials have numbers far from zero: only these tell products in bfloat16 from

@@ -17,9 +17,11 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from kernel_core.gym.oracle.need import input_bytes, need_of
+from kernel_core.gym.oracle.equal_shapes import SharedSizes
+from kernel_core.gym.oracle.need import inputs_at, need_of
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.small_sizes import divided
+from kernel_core.gym.oracle.trial import tensor_bytes
 from kernel_core.problems.gradients import wanted_gradients
 from kernel_core.records import Constant
 
@@ -62,11 +64,13 @@ _CHEAPLY = Room(1 << 19, 1 << 24)
 def grown_sizes(reference: Reference) -> tuple[Sizes, ...]:
     """All sizes for each run. It begins with the last size, because programs usually cover most of that
     size."""
-    own, pending, runs = reference.problem.constants, _may_grow(reference), list[Sizes]()
-    names, limits = list(pending), _SizeLimits(reference)
+    own, limits, runs = reference.problem.constants, _SizeLimits(reference), list[Sizes]()
+    pending = _may_grow(reference, limits)
+    names = list(pending)
     while pending:
         name = pending.pop()
-        tried = ({**reference.sizes, name: size} for size in _halved(own[name], reference.sizes[name]))
+        steps = _halved(own[name], reference.sizes[name])
+        tried = (limits.resized(reference.sizes, name, size) for size in steps)
         most_bytes = _MOST_BYTES_OF_LAST if name == names[-1] else _MOST_BYTES
         grown = next((sizes for sizes in tried if limits.allow(sizes, most_bytes)), None)
         if grown is None:
@@ -74,7 +78,7 @@ def grown_sizes(reference: Reference) -> tuple[Sizes, ...]:
         for other in names:
             choices = [own[other]] if other in pending else []
             choices += [_small(own[other], reference.sizes[other])] if other != name else []
-            wider = ({**grown, other: size} for size in choices)
+            wider = (limits.resized(grown, other, size) for size in choices)
             taken = next((sizes for sizes in wider if limits.allow(sizes, _MOST_BYTES_TOGETHER)), grown)
             if other in pending and taken[other] == own[other]:
                 pending.remove(other)
@@ -90,14 +94,17 @@ def turning_sizes(reference: Reference, room: Room = TO_TURN) -> list[Sizes]:
     others, which leaves room.
     """
     own, run, limits = reference.problem.constants, reference.sizes, _SizeLimits(reference)
-    steps = {name: [*_halved(own[name], run[name])][::-1] for name in _may_grow(reference)}
+    steps = {name: [*_halved(own[name], run[name])][::-1] for name in _may_grow(reference, limits)}
     few = run | limits.thinned({**own, **run})
     alone, thin = (
-        [{**others, name: size} for name, sizes in steps.items() for size in sizes] for others in (run, few)
+        [limits.resized(others, name, size) for name, sizes in steps.items() for size in sizes]
+        for others in (run, few)
     )
     for step in range(max(map(len, steps.values()), default=0)):
-        grown = {name: sizes[min(step, len(sizes) - 1)] for name, sizes in steps.items() if sizes}
-        alone.append({**run, **grown})
+        together = dict(run)
+        for name, sizes in steps.items():
+            together = limits.resized(together, name, sizes[min(step, len(sizes) - 1)])
+        alone.append(together)
     tried = [*alone, *thin]
     allowed = [
         (place >= len(alone), num_bytes, place)
@@ -115,7 +122,8 @@ def cheap_room(reference: Reference) -> Room:
 
 def in_order(reference: Reference, sizes: Sizes) -> Sizes | None:
     """The nearest sizes in the order that the run sizes and the problem's own sizes share, such as fewer rows
-    taken than there are: a kernel may rely on it. None where the sizes are in that order."""
+    taken than there are, or as many outputs as inputs: a kernel may rely on it. None where the sizes are in
+    that order."""
     own, run, now = (_whole(constants) for constants in (reference.problem.constants, reference.sizes, sizes))
     pairs = [
         (less, more)
@@ -123,17 +131,29 @@ def in_order(reference: Reference, sizes: Sizes) -> Sizes | None:
         if run[less] < run[more] and _CLEARLY * own[less] <= own[more]
     ]
     broken = [(less, more) for less, more in pairs if now[less] >= now[more]]
-    if not broken:
+    unequal = [
+        (first, second)
+        for first, second in itertools.combinations(run, 2)
+        if run[first] == run[second] and own[first] == own[second] and now[first] != now[second]
+    ]
+    if not broken and not unequal:
         return None
     ordered, limits = dict(sizes), _SizeLimits(reference)
+    for first, second in unequal:
+        alike = (
+            limits.resized(limits.resized(ordered, first, n), second, n)
+            for n in sorted((now[first], now[second]), reverse=True)
+        )
+        kept = limits.resized(limits.resized(ordered, first, run[first]), second, run[second])
+        ordered = next((even for even in alike if limits.allow(even, _MOST_BYTES_OF_LAST)), kept)
     for less, more in broken:
         wider = sorted(_halved(own[more], run[more]))
         tried: list[Sizes] = [
-            {**ordered, less: n, more: m}
+            limits.resized(limits.resized(ordered, less, n), more, m)
             for n in _halved(now[less], run[less])
             for m in itertools.islice((m for m in wider if m > n), 1)
         ]
-        kept = {**ordered, less: run[less]}
+        kept = limits.resized(ordered, less, run[less])
         ordered = next(
             (wider_sizes for wider_sizes in tried if limits.allow(wider_sizes, _MOST_BYTES_OF_LAST)), kept
         )
@@ -144,13 +164,13 @@ def _whole(sizes: Mapping[str, Constant]) -> dict[str, int]:
     return {name: size for name, size in sizes.items() if type(size) is int}
 
 
-def _may_grow(reference: Reference) -> list[str]:
-    """Names of the sizes that are smaller than the problem's own."""
+def _may_grow(reference: Reference, limits: _SizeLimits) -> list[str]:
+    """Names of the sizes that are smaller than the problem's own, one of those that change together."""
     own = reference.problem.constants
     return [
         name
         for name, size in reference.sizes.items()
-        if type(size) is int and type(own[name]) is int and size < int(own[name])
+        if type(size) is int and type(own[name]) is int and size < int(own[name]) and limits.leads(name)
     ]
 
 
@@ -172,26 +192,37 @@ def _small(own: Constant, run: Constant) -> int:
 
 
 class _SizeLimits:
-    """Limits of the reference's bytes and operations, reckoned without data."""
+    """Limits of the reference's bytes and operations, reckoned without data, and how its sizes belong
+    together."""
 
     def __init__(self, reference: Reference) -> None:
         self._problem = reference.problem
-        self._is_known = need_of(self._problem, reference.sizes) is not None
+        self._shared = SharedSizes(reference.problem)
+        self._at_run_sizes = need_of(self._problem, reference.sizes)
 
-    def thinned(self, sizes: Sizes) -> dict[str, int]:
+    def resized(self, sizes: Mapping[str, Constant], name: str, size: Constant) -> Sizes:
+        """Return the sizes with another size for a name and for all that change with it."""
+        return {**sizes, **self._shared.with_size(name, size)}
+
+    def leads(self, name: str) -> bool:
+        """Return True for the first of the names that change together."""
+        return self._shared.leads(name)
+
+    def thinned(self, sizes: Sizes) -> Sizes:
         """Return about a sixteenth of each size, or a quarter, where that needs fewer bytes and leaves widths
         of at least `_LEAST_WIDTH`: a kernel may rely on a width, such as that of a head."""
-        now, thin = need_of(self._problem, sizes), dict[str, int]()
+        now, thin = need_of(self._problem, sizes), Sizes()
         if now is None:
             return thin
         for name, size in _whole(sizes).items():
             for smaller in filter(None, (divided(size, 16), divided(size, 4))):
-                need = need_of(self._problem, {**sizes, name: smaller})
-                if need is None or need.num_bytes >= now.num_bytes:
+                change = self._shared.with_size(name, smaller)
+                need = need_of(self._problem, {**sizes, **change})
+                if need is None or need.num_bytes >= now.num_bytes or need.broadcasts_more_than(now):
                     continue
                 pairs = zip(now.widths, need.widths, strict=False)
                 if all(width >= min(before, _LEAST_WIDTH) for before, width in pairs):
-                    thin[name] = smaller
+                    thin |= change
                     break
         return thin
 
@@ -200,13 +231,16 @@ class _SizeLimits:
         return self.bytes_at(sizes, most_bytes, _MOST_OPERATIONS) is not None
 
     def bytes_at(self, sizes: Sizes, most_bytes: int, most_operations: int) -> int | None:
-        """Return the bytes at sizes that are small enough and fit together. If a reference needs data, only
-        its inputs count."""
+        """Return the bytes at sizes that are small enough and fit together as the run sizes do. If a
+        reference needs data, only its inputs count."""
         most_bytes *= 2 if wanted_gradients(self._problem.source) else 1  # as large as what they belong to
-        if (inputs := input_bytes(self._problem, sizes)) is None or inputs > most_bytes:
+        inputs = inputs_at(self._problem, sizes)
+        if inputs is None or tensor_bytes(inputs) > most_bytes:
             return None
-        if not self._is_known:
-            return inputs
+        if self._at_run_sizes is None:
+            return tensor_bytes(inputs)
         need = need_of(self._problem, sizes)
-        is_small = need is not None and need.num_bytes <= most_bytes and need.operations <= most_operations
-        return need.num_bytes if need is not None and is_small else None
+        if need is None or need.broadcasts_more_than(self._at_run_sizes):
+            return None
+        is_small = need.num_bytes <= most_bytes and need.operations <= most_operations
+        return need.num_bytes if is_small else None

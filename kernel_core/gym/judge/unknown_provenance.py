@@ -157,7 +157,7 @@ class _Second:
     @contextlib.contextmanager
     def _replay(self, recorded: Recorded, reference: Reference, unseen: Unseen) -> Iterator[ReplayCheck]:
         with (
-            self.workers.open_child("replay") as talk,
+            self.workers.open_child("replay", weight_bytes=reference.weight_bytes) as talk,
             ReplayCheck(self.case, Ruling(), recorded, reference, unseen, talk, self.workers) as witness,
         ):
             yield witness

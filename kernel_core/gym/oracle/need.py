@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -26,6 +27,17 @@ class Need:
     operations: int
     widths: tuple[int, ...]
     """The last dimensions of inputs and outputs that have more than one."""
+    shapes: tuple[tuple[int, ...], ...]
+    """The shapes of inputs and weights."""
+
+    def broadcasts_more_than(self, other: Need) -> bool:
+        """True if a dimension of an input or weight is one here, and more at `other` sizes. An operator that
+        took equal shapes there may broadcast here, which is another problem."""
+        return any(
+            now == 1 < before
+            for shape, other_shape in zip(self.shapes, other.shapes, strict=False)
+            for now, before in zip(shape, other_shape, strict=False)
+        )
 
 
 def need_of(problem: Problem, sizes: Mapping[str, Constant], device: str = "meta") -> Need | None:
@@ -46,15 +58,16 @@ def need_of(problem: Problem, sizes: Mapping[str, Constant], device: str = "meta
             None  # torch 2.11 convolves inputs smaller than the kernel on `meta`, and fails on them elsewhere
         )
     num_bytes = tensor_bytes([*inputs, *outputs, *module.parameters()])
+    shapes = tuple(tuple(tensor.shape) for tensor in tensors_in([*inputs, *module.parameters()]))
     widths = tuple(tensor.shape[-1] for tensor in tensors_in([*inputs, *outputs]) if tensor.dim() > 1)
-    return Need(num_bytes, sum(work.num_operations for work in counter.works), widths)
+    return Need(num_bytes, sum(work.num_operations for work in counter.works), widths, shapes)
 
 
-def input_bytes(problem: Problem, sizes: Mapping[str, Constant]) -> int | None:
-    """The bytes of the inputs; None for sizes at which they cannot be made."""
-    program = ProblemModule(resize(problem, sizes).source, problem.id, problem.precision, "meta")
+def inputs_at(problem: Problem, sizes: Mapping[str, Constant]) -> list[Any] | None:
+    """The inputs without their values; None for sizes at which they cannot be made."""
     try:
+        program = ProblemModule(resize(problem, sizes).source, problem.id, problem.precision, "meta")
         with own_seeds("meta"):
-            return tensor_bytes(program.inputs())
+            return program.inputs()
     except NotAProblem:
         return None

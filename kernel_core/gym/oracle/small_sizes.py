@@ -7,9 +7,10 @@ taken if the reference still runs without data and its tensors become smaller.
 
 A divided size keeps what a kernel may rely on or must mask (`divided`): its remainder by a common block, its
 parity, and whether it is a power of two. A size stays a multiple of a group, head or block size that divides
-it. Floors are given up one after the other: a few rows of the own width show most, then whole blocks of 64
-along a width, at last anything that runs. A reference that reads values runs with data instead, at sizes that
-grow.
+it. No dimension of an input or weight becomes one, because operators would broadcast it, and inputs of one
+shape keep one shape (`equal_shapes.py`). Floors are given up one after the other: a few rows of the own width
+show most, then whole blocks of 64 along a width, at last anything that runs. A reference that reads values
+runs with data instead, at sizes that grow.
 
 A kernel that is not correct at these sizes is judged once more at larger ones, which are nearer to the
 problem's own. One that ran out of time is judged at fewer rows of the own width, on which host code may rely.
@@ -21,6 +22,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,6 +30,7 @@ from kernel_core.problems.source import at_precision, parse_problem, with_member
 from kernel_core.records import Constant, Precision, Problem, Verdict
 
 if TYPE_CHECKING:
+    from kernel_core.gym.oracle.equal_shapes import SharedSizes
     from kernel_core.gym.oracle.need import Need
 
 MOST_BYTES = 2**18
@@ -217,16 +220,22 @@ def _need(problem: Problem, sizes: Mapping[str, Constant], device: str = "meta")
     return need_of(problem, sizes, device)
 
 
+def _shared_sizes(problem: Problem) -> SharedSizes:
+    from kernel_core.gym.oracle.equal_shapes import SharedSizes  # with torch, which takes seconds
+
+    return SharedSizes(problem)
+
+
 def _smaller(
     problem: Problem, sizes: dict[str, int], now: Need, floors: Floors, most_bytes: int
 ) -> tuple[dict[str, int], Need] | None:
     """The first division that the problem takes and that makes its tensors smaller."""
     excess, own = math.ceil(now.num_bytes / most_bytes), _whole_numbers(problem)
-    for tried in _divided(sizes, excess, floors.others):
+    for tried in _divided(sizes, excess, floors.others, _shared_sizes(problem)):
         if floors.others > 1 and not _keeps_divisors(own, tried):
             continue
         need = _need(problem, tried)
-        if need is None or need.num_bytes >= now.num_bytes:
+        if need is None or need.num_bytes >= now.num_bytes or need.broadcasts_more_than(now):
             continue
         if all(
             width >= min(before, floors.widths)
@@ -236,17 +245,18 @@ def _smaller(
     return None
 
 
-def _divided(sizes: dict[str, int], excess: int, floor: int) -> Iterator[dict[str, int]]:
+def _divided(sizes: dict[str, int], excess: int, floor: int, shared: SharedSizes) -> Iterator[dict[str, int]]:
     """Sizes with one value divided, the largest first and by no more than there is too much."""
     for divisor in _DIVISORS:
         for value in sorted(set(sizes.values()), reverse=True):
-            names = [name for name, size in sizes.items() if size == value]
+            names = [name for name, size in sizes.items() if size == value and shared.leads(name)]
             smaller = divided(value, divisor, freely=floor == 1)
             if smaller is None or smaller < floor or divisor > max(2, excess):
                 continue
-            yield from (sizes | {name: smaller} for name in names)
-            if len(names) > 1:
-                yield sizes | dict.fromkeys(names, smaller)
+            changes = [shared.with_size(name, smaller) for name in names]
+            yield from (sizes | change for change in changes)
+            if len(changes) > 1:
+                yield functools.reduce(operator.or_, changes, sizes)
 
 
 def _keeps_divisors(own: Mapping[str, int], tried: Mapping[str, int]) -> bool:

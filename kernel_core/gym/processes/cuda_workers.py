@@ -105,7 +105,7 @@ class CudaWorkers:
         threading.Thread(target=self._replenish, daemon=True).start()
 
     @contextlib.contextmanager
-    def open_child(self, job: str, *, fresh: bool = True) -> Iterator[ChildSession]:
+    def open_child(self, job: str, *, fresh: bool = True, weight_bytes: int = 0) -> Iterator[ChildSession]:
         """See `workers.Workers`. Only replays may be used again."""
         waiting = (None if fresh else self._take_resting()) or self._take()
         talk = ChildSession(waiting.caged, self._config.deadline_s, is_fresh=waiting.uses == 0)

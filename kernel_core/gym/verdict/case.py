@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -124,6 +125,16 @@ class Case(Ruling):
         candidate = self.request.candidate
         return "" if isinstance(candidate, NoCandidate) else candidate.source
 
+    def _own_sizes_in_text(self, sizes: Mapping[str, Constant]) -> str:
+        """Return which of the problem's own sizes the candidate's text repeats, where the run had others."""
+        own, numbers = self.request.problem.constants, set(re.findall(r"\b\d+\b", self.source))
+        words = [
+            f"{name} = {size} in place of {own[name]}"
+            for name, size in sizes.items()
+            if size != own[name] and own[name] not in (0, 1) and f"{own[name]}" in numbers
+        ]
+        return f"judged at {', '.join(words[:3])}, a number of its text" if words else ""
+
     def source_at(self, sizes: Mapping[str, Constant]) -> str:
         """The candidate's text for a run at these sizes of the problem."""
         return at_sizes(self.source, self.request.problem, sizes)
@@ -219,6 +230,7 @@ class Case(Ruling):
                 slowest=self.slowest,
                 bandwidth_share=self.bandwidth_share,
                 is_unknown=self.is_of_unknown_provenance,
+                resized=self._own_sizes_in_text(self.request.run_sizes(device)),
             ),
             sandbox=self.sandbox,
             gym_version=GYM_VERSION,

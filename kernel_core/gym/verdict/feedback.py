@@ -19,6 +19,7 @@ _ADVICE = {
     ),
     "is not defined in the kernel": "a kernel knows tl, @triton.jit functions and tl.constexpr numbers",
     r"No module named 'triton\.ops": "it was removed in Triton 3; write the kernel out",
+    "^MemoryError": "take the shapes of what it allocates from the inputs",
     "out-of-bounds": "mask it: mask=offsets < size",
     "^Race": "give each program elements of its own, or use atomics",
     r"ModelNew.__init__\(\)": "it is called as Model is, with what get_init_inputs gives",
@@ -56,8 +57,10 @@ def describe(
     slowest: KernelUse | None = None,
     bandwidth_share: float | None = None,
     is_unknown: bool = False,
+    resized: str = "",
 ) -> str:
-    """One or two clauses. `line` is the candidate's own line number, 0 where there is none."""
+    """One or two clauses. `line` is the candidate's own line number, 0 where there is none. `resized` names
+    numbers in its text that are the problem's own sizes, where it was judged at others."""
     place = f"line {line}: " if line else ""
     match verdict:
         case Verdict.MALFORMED:
@@ -91,6 +94,8 @@ def describe(
     advice = next((text for pattern, text in _ADVICE.items() if detail and re.search(pattern, detail)), "")
     if advice and len(text) + len(advice) + 2 <= MAX_CHARS:
         text += f"; {advice}"
+    if resized and verdict in (Verdict.WRONG, Verdict.CRASHED) and len(text) + len(resized) + 2 <= MAX_CHARS:
+        text += f"; {resized}"
     return text if len(text) <= MAX_CHARS else text[: MAX_CHARS - 1] + "…"
 
 

@@ -12,16 +12,22 @@ from kernel_core.gym.sandbox.fork_server import ForkServer
 from kernel_core.gym.workers.child import ChildSession, open_caged_child
 from kernel_core.gym.workers.gpu_locks import Drawn, nothing_drawn
 
+_TIMES_THE_WEIGHTS = 12
+"""Addresses that an interpreted pass takes for each byte of a weight: two copies, marks of accesses,
+and its record."""
+
 
 class Workers(Protocol):
     """A judge's interface to the machine."""
 
     device: str
 
-    def open_child(self, job: str, *, fresh: bool = True) -> contextlib.AbstractContextManager[ChildSession]:
+    def open_child(
+        self, job: str, *, fresh: bool = True, weight_bytes: int = 0
+    ) -> contextlib.AbstractContextManager[ChildSession]:
         """A sandboxed process that does one job (`runner` or `replay`; on a CPU also `rehearse`, on a GPU
-        `baseline`). It ends
-        with the context, unless it `is_as_new` then. A job for which `fresh` is false may get such a process.
+        `baseline`) with weights of so many bytes. It ends with the context, unless it `is_as_new` then. A job
+        for which `fresh` is false may get such a process.
         """
         ...
 
@@ -49,14 +55,14 @@ class CpuWorkers:
         self._base = base
 
     @contextlib.contextmanager
-    def open_child(self, job: str, *, fresh: bool = True) -> Iterator[ChildSession]:
-        """See `Workers`."""
+    def open_child(self, job: str, *, fresh: bool = True, weight_bytes: int = 0) -> Iterator[ChildSession]:
+        """See `Workers`. The memory limit of a candidate counts beyond the problem's weights."""
         with open_caged_child(
             self._runners,
             job,
             self._base,
             self._config.deadline_s,
-            memory_bytes=self._config.memory_mb << 20,
+            memory_bytes=(self._config.memory_mb << 20) + _TIMES_THE_WEIGHTS * weight_bytes,
             cpu_seconds=int(self._config.deadline_s) + 2,
             max_processes=1,
             gpu=self._config.predict_gpu,

@@ -89,8 +89,15 @@ def forget_foreign_annotations(node: ast.FunctionDef, names: dict[str, Any]) -> 
 
 
 def defined_names(tree: ast.Module) -> frozenset[str]:
-    """All words of a file but the names that it only reads, and what Python itself defines."""
-    nodes = (node for node in ast.walk(tree) if not _reads_a_name(node))
+    """All words of a file but the names that it only reads and the texts that it only compares, and what
+    Python itself defines."""
+    compared = {
+        part
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare)
+        for part in (node.left, *node.comparators)
+    }
+    nodes = (node for node in ast.walk(tree) if not _reads_a_name(node) and node not in compared)
     words = {word for node in nodes for word in vars(node).values() if isinstance(word, str)}
     return frozenset({*dir(builtins), *(word.partition(".")[0] for word in words)})
 
