@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from prefect.states import Failed
-from waiting import eventually
+from waiting import LIMIT_S, eventually
 
 from kernel_core.config import EvaluateConfig, PolicyConfig, TrainConfig
 from kernel_core.errors import ConfigError, SourceUnavailable
@@ -42,7 +42,7 @@ class Endpoint:
                 request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 endpoint.requests.append({"path": self.path, **request})
                 endpoint.headers.append(dict(self.headers))
-                endpoint.hangs.wait(60)
+                endpoint.hangs.wait(LIMIT_S)
                 endpoint.num_answered += 1
                 status = endpoint.statuses.pop(0) if endpoint.statuses else 200
                 choices = [
