@@ -4,7 +4,7 @@
     python benchmarks/what_fits.py --measure 3B --full [--rows 16]
     python benchmarks/what_fits.py --measure 14B --lora [--rows 16]
 
-The first prints a table that is computed from the shapes of Qwen2.5 (`kernel_core/learn/step_memory.py`).
+The first prints a table that is computed from the shapes of Qwen2.5 (`tests/fixtures/step_memory.py`).
 The others do a step with random weights of a shape on all GPUs of this host, sharded where there are several.
 They print the computed memory of the first GPU beside the measured one, both without contexts.
 """
@@ -31,7 +31,11 @@ from transformers import AutoModelForCausalLM
 from kernel_core.config import PolicyConfig, TrainConfig
 from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.distributed.data_parallel import Share, reshard, shard
-from kernel_core.learn.step_memory import (
+from kernel_core.learn.update import keep_master_weights, new_optimiser, update
+from kernel_core.policy.decode import decode
+from kernel_core.policy.tiny_model import train_tokenizer
+from kernel_core.policy.torch_policy import TorchPolicy, uniforms
+from tests.fixtures.step_memory import (
     GIB,
     QWEN,
     DecoderShape,
@@ -40,10 +44,6 @@ from kernel_core.learn.step_memory import (
     peak,
     rows_that_fit,
 )
-from kernel_core.learn.update import keep_master_weights, new_optimiser, update
-from kernel_core.policy.decode import decode
-from kernel_core.policy.tiny_model import train_tokenizer
-from kernel_core.policy.torch_policy import TorchPolicy, uniforms
 
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "what_fits.md"
 GPU_BYTES = 79 * GIB

@@ -19,8 +19,9 @@ from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.store import Store
 
 _LONGEST_FIRST = (
-    *("flows", "gym", "learn", "test_cli.py", "policy", "harvest", "test_judge_batch.py"),
-    *("problems", "problems/modules", "retrieval", "interop", "serve", "corpus", "dialogue", "evaluation"),
+    *("flows", "gym", "evaluation", "generator", "generator/draw", "learn", "learn/distributed", "dialogue"),
+    *("serve", "learn/cold_start", "test_words.py", "harvest", "problems", "policy", "test_judge_watch.py"),
+    *("test_wheel.py", "test_cli.py", "test_judge_batch.py", "test_budgets.py", "corpus", "retrieval"),
 )
 QUICK = GymConfig(workers=1, trials=1, compile_gate=False)
 

@@ -86,7 +86,6 @@ def dojo(*arguments, cwd, **environment):
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), **environment},
         capture_output=True,
         text=True,
-        timeout=300,
     )
 
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from exploit_files import EXPLOITS, text_of
+from waiting import LIMIT_S
 
 
 @pytest.mark.exhaustive
@@ -20,12 +21,12 @@ def test_a_kernel_is_judged_again_when_it_is_saved(tmp_path):
     watching = subprocess.Popen([*command, "--watch", "--json"], stdout=subprocess.PIPE, text=True)
     try:
         first = json.loads(watching.stdout.readline())
-        kernel.write_text("class ModelNew(:")
+        save(kernel, "class ModelNew(:")
         second = json.loads(watching.stdout.readline())
-        kernel.write_text(honest + "\n# again\n")
+        save(kernel, honest + "\n# again\n")
         third = json.loads(watching.stdout.readline())
         watching.send_signal(signal.SIGINT)
-        assert watching.wait(timeout=60) == 130
+        assert watching.wait(timeout=LIMIT_S) == 130
     finally:
         watching.kill()
     assert [one["verdict"] for one in (first, second, third)] == ["correct", "malformed", "correct"]
@@ -41,7 +42,7 @@ def test_each_verdict_of_a_watched_kernel_has_its_time_and_no_conditions_again(t
         watching = subprocess.Popen([*command, "--watch"], stdout=subprocess.PIPE, stderr=file, text=True)
     try:
         first = until(watching.stdout, "sizes")
-        kernel.write_text("class ModelNew(::")
+        save(kernel, "class ModelNew(::")
         second = until(watching.stdout, "feedback")
         watching.send_signal(signal.SIGINT)
         rest = watching.stdout.read()
@@ -52,6 +53,13 @@ def test_each_verdict_of_a_watched_kernel_has_its_time_and_no_conditions_again(t
     assert "candidate_sha" in first and "candidate_sha" not in second + rest
     told = errors.read_text()
     assert "judging" in told and "watching" in told and "Ctrl-C" in told
+
+
+def save(file, text):
+    """Replace a file at once: who looks meanwhile never sees a part of the text."""
+    part = file.with_suffix(".part")
+    part.write_text(text)
+    part.replace(file)
 
 
 def until(stream, key):

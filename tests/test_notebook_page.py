@@ -23,7 +23,7 @@ def printed():
     program = "".join(f"{cell}\nprint({_END!r})\n" for cell in cells)
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return [text.lstrip("\n") for text in done.stdout.split(_END)[:-1]]
 

@@ -46,8 +46,6 @@ def test_commands_work_beside_a_users_own_packages_of_the_same_names(unpacked, t
     path = os.pathsep.join(map(str, (tmp_path, unpacked)))
     environment |= {"PYTHONPATH": path, "PREFECT_HOME": str(tmp_path / "prefect")}
     command = [sys.executable, "-c", COMMANDS]
-    shown = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-    )
+    shown = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert "theirs user user user" in shown.stdout, shown.stderr
     assert shown.stdout.count("exit code 0 of") == 3, shown.stdout + shown.stderr

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import json
 import re
@@ -46,10 +47,16 @@ def texts_of(path: Path) -> Iterator[str]:
         if token.type == tokenize.COMMENT:
             comments.append(token.string.lstrip("# "))
     yield from comments
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes_of(text):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count(" ") >= 3:
             is_code = "tl." in node.value or _PROGRAM.search(node.value) or _NAMES.fullmatch(node.value)
             yield "" if is_code else _CODE.sub("x", _COMMAND_OR_TREE.sub("", node.value))
+
+
+@functools.lru_cache(maxsize=1)
+def nodes_of(text: str) -> list[ast.AST]:
+    """The syntax tree of a module's text, node by node."""
+    return list(ast.walk(ast.parse(text)))
 
 
 def faults_of(path: Path) -> list[str]:
@@ -71,7 +78,7 @@ def faults_of(path: Path) -> list[str]:
 
 def variables_without_role(path: Path) -> Iterator[tuple[str, int]]:
     """Yield the name and line of each binding in `_NO_ROLE`: variables, parameters, fields and attributes."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path.read_text()):
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
                 pass

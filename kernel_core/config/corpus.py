@@ -38,8 +38,7 @@ class ProblemsConfig(Config):
     )
     split: Literal["train", "validation", "held_out", "all"] = Field(
         "train",
-        description="Split of a generated suite: RL trains on `train` and probes on `validation`. `all`: RL "
-        "practises on every problem of a folder, and probes on the same.",
+        description="Split of a generated suite; `all`: RL practises and probes on all of a folder.",
     )
     file_split: Literal["all", "train", "validation", "held_out"] = Field(
         "all", description="Split of a suite of files, by a hash of each id: 80, 10 and 10 %."
@@ -53,9 +52,7 @@ class ProblemsConfig(Config):
     )
     seed: int = Field(0, description="Random seed of generated problems.")
     sizes: Literal["own", "half", "quarter"] = Field(
-        "own",
-        description="`half` and `quarter` halve the largest size once or twice. A CPU judges at the sizes "
-        "of a `# cpu:` line, else at derived small ones.",
+        "own", description="`half` and `quarter` halve the largest size once or twice."
     )
     precision: Literal["own", "float16", "bfloat16"] = Field(
         "own", description="Cast of floating-point inputs and weights."

@@ -35,8 +35,7 @@ class EvaluateConfig(RolloutStageConfig):
     )
     answers: str | None = Field(
         None,
-        description="Stored answers that are judged in place of a policy's: a folder, or a file (.parquet, "
-        ".jsonl, .jsonl.gz) with problem_id, sample, text.",
+        description="Stored answers to judge in place of a policy's: a folder or a file (evaluation.md).",
     )
     seed: int = Field(0, description="Random seed.")
 

@@ -34,16 +34,14 @@ class GymConfig(Config):
     warm_runners: int = Field(8, ge=1, description="On CUDA, idle processes with an open context per GPU.")
     baseline: Baseline = Field(
         "fair",
-        description="On CUDA, the denominator of a speed-up: eager or torch.compile, TF32 products off or on "
-        "(`_tf32`); `fair` is the fastest of these at the candidate's precision or higher.",
+        description="On CUDA, the denominator of a speed-up; `fair`: the fastest of equal precision.",
     )
     compile_mode: Literal["default", "max-autotune"] = Field(
         "default", description="Mode of torch.compile for baselines."
     )
     tolerance: Tolerance = Field(
         "measured",
-        description="Error bound of a correct output: `field` is KernelBench's, `measured` is the error of "
-        "honest arithmetic with TF32 products, `strict` without them.",
+        description="Error bound: KernelBench's, or that of honest arithmetic with and without TF32.",
     )
     retime_at: tuple[float, ...] = Field(
         (1.0, 1.2),

@@ -152,8 +152,7 @@ class TrainConfig(RolloutStageConfig):
     problems: ProblemsConfig = ProblemsConfig()
     best_kernels: bool = Field(
         False,
-        description="Afterwards, judge the fastest kernels of the training again and keep the best of each "
-        "problem of a folder in `best-kernels/`.",
+        description="Afterwards, judge the fastest kernels again; each problem's best is in `best-kernels/`.",
     )
     judged_in_full: float = Field(
         1.0,

@@ -1,9 +1,11 @@
 """Conversations from prompt to evaluation, with the real judge."""
 
+import itertools
 import threading
 import time
 
 import pytest
+from waiting import LIMIT_S
 
 from kernel_core.config import (
     BestOfNConfig,
@@ -143,11 +145,15 @@ def test_progress_counts_every_turn_of_every_conversation(gym):
     assert all(list(steps) == sorted(steps) for steps in seen.values())
 
 
-class Slow:
-    """A policy or a gym that takes its time: the real one, after a pause."""
+class Watched:
+    """The real policy or gym, after a pause, with the time of each call.
 
-    def __init__(self, real, seconds: float) -> None:
-        self.real, self.seconds, self.spans = real, seconds, []
+    Its call number `at` waits until another one's call at the same barrier has begun too.
+    """
+
+    def __init__(self, real, seconds: float = 0.0, meet=None, at: int = 0) -> None:
+        self.real, self.seconds, self.meet, self.at = real, seconds, meet, at
+        self.spans, self.numbers = [], itertools.count()
         self.version, self.count_tokens = real.version, getattr(real, "count_tokens", None)
 
     def sample(self, prompts, **settings):
@@ -161,6 +167,8 @@ class Slow:
 
     def _timed(self, act):
         begun = time.monotonic()
+        if next(self.numbers) == self.at and self.meet is not None:
+            self.meet.wait()
         time.sleep(self.seconds)
         result = act()
         self.spans.append((begun, time.monotonic()))
@@ -168,21 +176,22 @@ class Slow:
 
 
 def test_writing_goes_on_while_others_are_judged(gym):
-    """Four parts, two turns: in sequence 8 pauses of each kind, overlapped little more than 8 in all."""
+    """Four parts, two turns: overlapped, the second part is written while the first is judged."""
     problems = [made.problem for made in generate("train", 4, seed=8)]
     alone = config(sampling=SamplingConfig(max_new_tokens=12, batch_size=2))
     results = []
     for overlap in (True, False):
-        policy, judges = Slow(ScriptedPolicy([BAD]), 0.1), Slow(gym, 0.1)
+        meet = threading.Barrier(2, timeout=LIMIT_S) if overlap else None
+        policy, judges = Watched(ScriptedPolicy([BAD]), meet=meet, at=1), Watched(gym, meet=meet)
         settings = alone.model_copy(update={"overlap": overlap})
         rollouts = roll_out(policy, judges, problems, None, settings, group_size=2, seed=0)
         results.append(rollouts.groups)
-        both = sum(
-            max(0.0, min(written[1], judged[1]) - max(written[0], judged[0]))
+        both_at_once = any(
+            min(written[1], judged[1]) > max(written[0], judged[0])
             for written in policy.spans
             for judged in judges.spans
         )
-        assert (both > 0.3) is overlap
+        assert both_at_once is overlap
         assert rollouts.seconds_judging > 0.0
     assert [[t.candidate for c in g.trajectories for t in c.turns] for g in results[0]] == [
         [t.candidate for c in g.trajectories for t in c.turns] for g in results[1]
@@ -190,20 +199,24 @@ def test_writing_goes_on_while_others_are_judged(gym):
 
 
 def test_who_is_stopped_does_not_wait_for_the_judge(gym):
+    calls, ended, second_begun, stopped = [], [], threading.Event(), threading.Event()
+
     def stopped_at_the_second_turn(messages, seed):
         if len(messages) > 1:
+            second_begun.wait(LIMIT_S)
             raise KeyboardInterrupt
         return BAD
 
     problems = [made.problem for made in generate("train", 4, seed=8)]
     alone = config(sampling=SamplingConfig(max_new_tokens=12, batch_size=2))
-    judges = Slow(gym, 0.2)
-    judge, stopped, calls, ended = judges.judge, threading.Event(), [], []
+    judges = Watched(gym)
+    judge = judges.judge
 
     def only_the_first_ends(requests, progress=silent):
         calls.append(len(requests))
         if len(calls) > 1:
-            stopped.wait(30.0)
+            second_begun.set()
+            stopped.wait(LIMIT_S)
             ended.append(len(calls))
         return judge(requests, progress)
 
@@ -227,7 +240,7 @@ def test_overlap_changes_no_bit_of_what_is_written(gym):
         roll_out(
             policy, judges, problems, None, settings.model_copy(update={"overlap": o}), group_size=2, seed=3
         )
-        for o, judges in ((True, Slow(gym, 0.02)), (False, gym))
+        for o, judges in ((True, Watched(gym, 0.02)), (False, gym))
     )
     assert [group.problem_id for group in side_by_side.groups] == [p.id for p in problems]
     for key, sample in side_by_side.samples.items():
@@ -236,17 +249,24 @@ def test_overlap_changes_no_bit_of_what_is_written(gym):
 
 
 class Serving(ScriptedPolicy):
-    """Answers many threads at once, as a server does, and counts them."""
+    """Answers many threads at once, as a server does, and counts them.
 
-    def __init__(self, answers) -> None:
+    The first `at_once` calls wait for each other; a call beyond them is seen if it begins meanwhile.
+    """
+
+    def __init__(self, answers, at_once: int) -> None:
         super().__init__(answers)
-        self.lock, self.now, self.most, self.longest = threading.Lock(), 0, 0, 0
+        self.lock, self.calls, self.now, self.most, self.longest = threading.Lock(), 0, 0, 0, 0
+        self.at_once, self.together = at_once, threading.Barrier(at_once, timeout=LIMIT_S)
 
     def sample(self, prompts, **settings):
         with self.lock:
-            self.now += 1
+            self.calls, self.now = self.calls + 1, self.now + 1
             self.most, self.longest = max(self.most, self.now), max(self.longest, len(prompts))
-        time.sleep(0.2)
+            is_early = self.calls <= self.at_once
+        if is_early:
+            self.together.wait()
+        time.sleep(0.05)
         with self.lock:
             self.now -= 1
         return super().sample(prompts, **settings)
@@ -255,7 +275,7 @@ class Serving(ScriptedPolicy):
 @pytest.mark.parametrize(("overlap", "most", "longest"), [(None, 12, 1), (False, 1, 12)])
 def test_before_a_server_each_conversation_goes_alone_whatever_the_batch_size(gym, overlap, most, longest):
     alone = config(overlap=overlap, sampling=SamplingConfig(max_new_tokens=12, batch_size=4))
-    policy, settings = Serving(scripted_by_problem), {"group_size": 6, "seed": 1}
+    policy, settings = Serving(scripted_by_problem, at_once=most), {"group_size": 6, "seed": 1}
     usual = roll_out(ScriptedPolicy(scripted_by_problem), gym, PROBLEMS, None, alone, **settings)
     served = roll_out(policy, gym, PROBLEMS, None, alone, **settings, one_by_one=True)
     assert (policy.most, policy.longest) == (most, longest)

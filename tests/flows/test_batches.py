@@ -1,12 +1,12 @@
 """Batches of problems are task runs: a person sees each begin, end and say what came of it."""
 
 import threading
-import time
 
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.events.worker import EventsWorker
+from waiting import LIMIT_S, eventually
 
 from flows.stage_flow import stage_flow
 from kernel_core.batches import Batch
@@ -19,15 +19,14 @@ BATCHES = [Batch(label="winners", start=number, end=number + 1, total=3) for num
 def ends_of(flow_run):
     """The last state of each batch, by name; task runs reach the server as events, some time after."""
     inside = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run]))
-    deadline = time.monotonic() + 60
-    while True:
-        EventsWorker.drain_all(timeout=10)
-        with get_client(sync_client=True) as client:
-            states = {run.name: run.state for run in client.read_task_runs(flow_run_filter=inside)}
-        ended = [state for state in states.values() if state is not None and state.is_final()]
-        if len(ended) == len(BATCHES) or time.monotonic() > deadline:
-            return states
-        time.sleep(0.2)
+    EventsWorker.drain_all(timeout=LIMIT_S)
+    with get_client(sync_client=True) as client:
+        return eventually(
+            lambda: {run.name: run.state for run in client.read_task_runs(flow_run_filter=inside)},
+            lambda states: (
+                sum(state is not None and state.is_final() for state in states.values()) == len(BATCHES)
+            ),
+        )
 
 
 def work_on_all(work, *, at_once):
@@ -42,7 +41,7 @@ def work_on_all(work, *, at_once):
 
 @pytest.mark.parametrize("at_once", [False, True])
 def test_each_batch_has_a_name_and_says_what_came_of_it(prefect_api, at_once):
-    together, threads = threading.Barrier(3, timeout=60), set()
+    together, threads = threading.Barrier(3, timeout=LIMIT_S), set()
 
     def work(batch):
         threads.add(threading.current_thread())

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.states import Cancelled, Cancelling, Crashed
+from waiting import LIMIT_S
 
 from kernel_core.runs.run_folder import Run
 
@@ -49,11 +50,11 @@ with get_client(sync_client=True) as client:
     run_flow(left_alone, flow_run=flow_run)
 """
 OWNER = """
-import sys, time
+import sys
 from kernel_core.runs.run_folder import Run
 with Run(sys.argv[1], "leased").owned("pipeline", {}):
     print("owning", flush=True)
-    time.sleep(60)
+    sys.stdin.readline()
 """
 
 
@@ -91,13 +92,13 @@ def test_a_child_of_a_killed_parent_ends_itself_even_if_it_does_not_listen(tmp_p
     owner.wait()
     assert Run(str(tmp_path), "leased").state().condition == "dead"
     child, _ = start(CHILD, str(tmp_path), "60", *options)
-    assert child.wait(timeout=50) == -ending
+    assert child.wait(timeout=LIMIT_S) == -ending
 
 
 @pytest.mark.exhaustive
 def test_a_child_of_a_living_parent_goes_on_to_its_end(tmp_path, owner):
     child, _ = start(CHILD, str(tmp_path), "4")
-    assert child.wait(timeout=60) == 0
+    assert child.wait(timeout=LIMIT_S) == 0
     assert child.stdout.read() == "done\n"
 
 
@@ -123,7 +124,7 @@ def test_a_run_that_is_over_while_its_worker_is_gone_ends_itself_as_it_was_asked
     work, flow_run = start(ON_A_WORKER, str(tmp_path), "1", *options, PREFECT_API_URL=prefect_api)
     with get_client(sync_client=True) as client:
         client.set_flow_run_state(flow_run, asked, force=True)
-        work.wait(timeout=50)
+        work.wait(timeout=LIMIT_S)
         assert states_of(client, flow_run) == states
 
 
@@ -138,7 +139,7 @@ def test_a_run_that_is_done_ends_at_once_as_completed_or_if_it_was_cancelled_as_
     with get_client(sync_client=True) as client:
         for state in asked:
             client.set_flow_run_state(flow_run, state, force=True)
-        work.communicate("go on\n", timeout=50)
+        work.communicate("go on\n", timeout=LIMIT_S)
         assert states_of(client, flow_run) == states
 
 

@@ -3,6 +3,7 @@
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.logging.handlers import APILogWorker
+from waiting import LIMIT_S
 
 from flows.automations import AUTOMATIONS_YAML, load_automations
 from flows.stage_flow import REFUSED, stage_flow
@@ -17,7 +18,7 @@ KEY = "sk-0123456789abcdef"
 
 def lines_of(client, flow_run_id):
     """What a flow run and its tasks logged."""
-    APILogWorker.drain_all(timeout=10)
+    APILogWorker.drain_all(timeout=LIMIT_S)
     from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
 
     of_run = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[flow_run_id]))

@@ -7,14 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlowRunId
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlowRunId, TaskRunFilter
 from prefect.events.worker import EventsWorker
 from rich.console import Console
+from waiting import LIMIT_S, eventually
 
 from flows.cli import run as dojo
 from flows.commands.stages import show_results
@@ -42,6 +42,10 @@ from kernel_core.runs.naming import BEFORE
 from kernel_core.runs.resolve import locate_checkpoint
 from kernel_core.runs.run_folder import Run
 
+TASKS = [
+    *("train policy", "score policy", "asset ingest"),
+    *("format, from step 1", "problems 1 to 2 of 2", "winners 1 of 2", "winners 2 of 2"),
+]
 STAGES = ["ingest", "index", "cold-start", "evaluate-before", "train", "evaluate-after", "best-of-n"]
 
 
@@ -59,7 +63,23 @@ def finished(prefect_api, tmp_path_factory):
     config = smoke(tmp_path_factory.mktemp("runs"))
     with judges_kept():
         pipeline(config)
+        EventsWorker.drain_all(timeout=LIMIT_S)
         yield config
+
+
+def task_runs():
+    """Task runs by name. The server makes them of events, some time after a flow has ended: it is asked until
+    all have ended, those of the last stage among them."""
+
+    def latest():
+        with get_client(sync_client=True) as client:
+            named = TaskRunFilter(name={"any_": TASKS})
+            return {run.name: run for run in client.read_task_runs(task_run_filter=named)}
+
+    def are_over(runs):
+        return runs.keys() == set(TASKS) and all(run.state.is_final() for run in runs.values())
+
+    return eventually(latest, are_over)
 
 
 def test_every_stage_is_done_in_order_and_the_run_says_finished(finished):
@@ -175,21 +195,17 @@ def test_in_the_ui_stages_are_subflows_named_by_run_stage_and_model(finished):
 
 def test_each_stage_of_the_curriculum_is_a_task_run_that_says_how_it_ended(finished):
     with get_client(sync_client=True) as client:
-        tasks = [run for run in client.read_task_runs() if run.name == "format, from step 1"]
-        assert tasks, "no task run of the first stage"
-        tables = {
-            artifact.key for artifact in client.read_artifacts() if artifact.task_run_id == tasks[-1].id
-        }
-    assert tasks[-1].state.message == "The training ended in this stage, after step 2."
+        stage = task_runs()["format, from step 1"]
+        tables = {artifact.key for artifact in client.read_artifacts() if artifact.task_run_id == stage.id}
+    assert stage.state.message == "The training ended in this stage, after step 2."
     assert "smoke-stage-format" in tables
 
 
 def test_problems_are_task_runs_that_say_what_came_of_them(finished):
-    with get_client(sync_client=True) as client:
-        told = {run.name: run.state.message for run in client.read_task_runs() if " of " in run.name}
-    asked = finished.evaluate.problems.limit
-    assert f"of {asked} problems solved" in told[f"problems 1 to {asked} of {asked}"]
-    assert told[f"winners 1 of {finished.best_of_n.problems.limit}"].startswith("generated/")
+    told = {name: run.state.message for name, run in task_runs().items()}
+    assert (finished.evaluate.problems.limit, finished.best_of_n.problems.limit) == (2, 2)
+    assert "of 2 problems solved" in told["problems 1 to 2 of 2"]
+    assert told["winners 1 of 2"].startswith("generated/")
 
 
 def test_the_summary_has_verdicts_the_next_step_and_what_each_stage_made(finished):
@@ -202,28 +218,23 @@ def test_the_summary_has_verdicts_the_next_step_and_what_each_stage_made(finishe
     assert f"weights {records['train'].output[:12]} of train" in page
 
 
-def events_of(prefix):
-    """What the server received of events that begin so, once it has some."""
-    deadline = time.monotonic() + 20
-    while True:
-        EventsWorker.drain_all(timeout=10)
-        with get_client(sync_client=True) as client:
-            asked = {"filter": {"event": {"prefix": [prefix]}, "order": "ASC"}, "limit": 50}
-            found = client._client.post("/events/filter", json=asked).json()["events"]
-        if found or time.monotonic() > deadline:
-            return found
-        time.sleep(0.5)
-
-
-def test_what_stages_make_are_assets_with_the_assets_that_they_are_made_of(finished):
-    made = {}
-    for event in events_of("prefect.asset.materialization.succeeded"):
-        inside = f"/{finished.run}/"
+def assets_of(run):
+    """Assets of a run by their place in its folder, each with those that it was made of."""
+    asked = {"filter": {"event": {"prefix": ["prefect.asset.materialization.succeeded"]}}, "limit": 50}
+    with get_client(sync_client=True) as client:
+        events = client._client.post("/events/filter", json=asked).json()["events"]
+    inside, made = f"/{run}/", {}
+    for event in events:
         made_of = [one["prefect.resource.id"] for one in event["related"] if "asset" in one.values()]
         address = event["resource"]["prefect.resource.id"]
         if inside in address:
             made[address.rpartition(inside)[2]] = {one.rpartition(inside)[2] for one in made_of}
             assert event["payload"]["digest"]
+    return made
+
+
+def test_what_stages_make_are_assets_with_the_assets_that_they_are_made_of(finished):
+    made = eventually(lambda: assets_of(finished.run), lambda made: "best-of-n" in made)
     assert made["index"] == {"snapshot"}
     assert made["cold_start"] == {"snapshot", "index"}
     assert made["checkpoints/step-000002"] == {"snapshot", "index", "cold_start"}
@@ -288,7 +299,6 @@ def test_each_stage_leaves_artifacts(finished):
 def test_every_artifact_says_what_it_is_and_the_summary_leads_with_the_verdict(finished):
     with get_client(sync_client=True) as client:
         artifacts = [one for one in client.read_artifacts() if (one.key or "").startswith("smoke-")]
-        tasks = {run.name for run in client.read_task_runs()}
     assert artifacts and all(one.description for one in artifacts)
     settings = next(one for one in artifacts if one.key == "smoke-evaluate-after-settings")
     assert "model " in settings.description and "split held_out" in settings.description
@@ -297,7 +307,7 @@ def test_every_artifact_says_what_it_is_and_the_summary_leads_with_the_verdict(f
     assert "RL did not make it clearly better" in lead or "RL made it clearly better" in lead
     assert "Faster than eager (predicted): " in lead and " 0.0 of them on a GPU" in lead
     assert "Cost: " in lead and sum(line.startswith("- ") for line in lead.splitlines()) <= 10
-    assert {"train policy", "score policy", "asset ingest"} <= tasks  # no random suffixes
+    assert {"train policy", "score policy", "asset ingest"} <= task_runs().keys()  # no random suffixes
 
 
 def test_a_damaged_snapshot_is_refused_by_name(prefect_api, tmp_path):

@@ -187,7 +187,6 @@ def test_a_worker_without_the_repository_loads_the_flows_of_a_clone(tmp_path):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[-2:] == ["index", "kernel_core/__init__.py"], done.stdout
@@ -265,7 +264,7 @@ def test_a_worker_writes_to_the_root_that_the_server_names_and_no_deployment_has
         ["prefect", "worker", "start", "--pool", "stored", "--run-once"],
     ):
         done = subprocess.run(
-            [sys.executable, "-m", *command], env=environment, capture_output=True, text=True, timeout=240
+            [sys.executable, "-m", *command], env=environment, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert "sesame" not in done.stdout + done.stderr

@@ -1,10 +1,10 @@
 """A checkpoint takes a name only if it is clearly better; a finished training has it tried."""
 
-import time
-
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import TaskRunFilter
 from prefect.server.events.actions import RunDeployment
+from waiting import eventually
 from watched_run import LITTLE, MUCH, SETTINGS, WATCHED, publish, run_with_index
 
 from flows.deployments import load_deployments
@@ -27,13 +27,15 @@ EACH = 3
 
 def gates():
     """The last words of each gate, oldest first. The API learns of an end a moment later."""
-    give_up = time.monotonic() + 60
+    named = TaskRunFilter(name={"like_": "gate"})
     with get_client(sync_client=True) as client:
-        while True:
-            runs = [run for run in client.read_task_runs() if run.name.startswith("gate")]
-            if all(run.state.is_final() for run in runs) or time.monotonic() > give_up:
-                return [run.state.message for run in sorted(runs, key=lambda run: run.start_time)]
-            time.sleep(0.2)
+        runs = eventually(
+            lambda: [
+                run for run in client.read_task_runs(task_run_filter=named) if run.name.startswith("gate")
+            ],
+            lambda runs: len(runs) == 2 and all(run.state.is_final() for run in runs),
+        )
+    return [run.state.message for run in sorted(runs, key=lambda run: run.start_time)]
 
 
 @pytest.mark.exhaustive

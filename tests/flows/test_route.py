@@ -6,6 +6,7 @@ import contextvars
 import json
 import threading
 import time
+from functools import partial
 
 import httpx
 import pytest
@@ -13,6 +14,7 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.deployments import run_deployment
 from prefect.states import Cancelled, Completed, Failed
+from waiting import eventually
 
 import flows.route
 from flows.route import ChildFailed, Stage, route, route_all, stage_digest
@@ -168,17 +170,17 @@ def test_children_are_there_at_once_and_the_failure_of_one_waits_for_the_others(
 
 
 def child_of(batch_size, client):
-    """The first child that was made for these settings, or None."""
-    sent = as_json({"config": IndexConfig(batch_size=batch_size)})
-    runs = [run for run in client.read_flow_runs() if run.parameters == sent]
+    """The first child that was made for these settings, or None, also while the server is not reached."""
+    sent, runs = as_json({"config": IndexConfig(batch_size=batch_size)}), []
+    with contextlib.suppress(httpx.TransportError):
+        runs = [run for run in client.read_flow_runs() if run.parameters == sent]
     return min(runs, key=lambda run: run.created, default=None)
 
 
 def test_a_parent_that_is_interrupted_cancels_its_child_and_a_new_one_makes_another(deployment):
     def interrupt():
         with get_client(sync_client=True) as client:
-            while child_of(15, client) is None:
-                time.sleep(0.05)
+            eventually(partial(child_of, 15, client))
         _thread.interrupt_main()
 
     settings = contextvars.copy_context()

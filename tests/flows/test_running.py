@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
@@ -11,6 +10,7 @@ import pytest
 from prefect import flow, task
 from prefect.client.orchestration import get_client
 from prefect.states import Completed, Running
+from waiting import eventually
 
 from flows.running import DIED, running
 from kernel_core.runs.run_folder import Run
@@ -83,16 +83,19 @@ def test_a_flow_run_that_the_server_does_not_know_stops_nobody(prefect_api, tmp_
 
 
 QUICK = """
-import os, sys, time
+import os, sys, threading
 from prefect.client.orchestration import get_client
-from prefect.flow_engine import run_flow
+from prefect.flow_engine import FlowRunEngine, run_flow
 from flows.running import running
 from flows.stage_flow import stage_flow
+
+made, emit = threading.Event(), FlowRunEngine._emit_flow_run_heartbeat
+FlowRunEngine._emit_flow_run_heartbeat = lambda self, *event: (emit(self, *event), made.set())
 
 @stage_flow("quick", run_name="quick")
 def quick(root: str = "runs") -> None:
     with running("quick", root):
-        time.sleep(1.0)  # the first heartbeat is made meanwhile, and connects
+        made.wait()
 
 with get_client(sync_client=True) as client:
     flow_run = client.create_flow_run(quick, parameters={"root": sys.argv[1]})
@@ -110,10 +113,10 @@ def test_the_heartbeats_of_a_short_run_on_a_worker_arrive_before_its_end(prefect
     said = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
     of_run = {"any_resource": {"id": [f"prefect.flow-run.{said.stdout.split()[-1]}"]}}
-    deadline = time.monotonic() + 20
-    received = {}
-    while not {"heartbeat", "Completed"} <= received.keys() and time.monotonic() < deadline:
-        time.sleep(0.5)
-        answer = httpx.post(f"{prefect_api}/events/filter", json={"filter": of_run, "limit": 50}, timeout=30)
-        received = {one["event"].rpartition(".")[2]: one["received"] for one in answer.json()["events"]}
+
+    def received_at():
+        answer = httpx.post(f"{prefect_api}/events/filter", json={"filter": of_run, "limit": 50}, timeout=60)
+        return {event["event"].rpartition(".")[2]: event["received"] for event in answer.json()["events"]}
+
+    received = eventually(received_at, lambda received: {"heartbeat", "Completed"} <= received.keys())
     assert received.get("heartbeat", "") < received["Completed"]

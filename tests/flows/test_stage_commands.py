@@ -43,7 +43,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(prefect_api, tmp
     while cut.stage_at_work() != "ingest" and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate()
     assert process.returncode == 130, errors
     assert "the same command goes on" in errors and "Traceback" not in errors
     assert cut.state().condition == "stopped"

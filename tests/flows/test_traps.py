@@ -46,7 +46,7 @@ def test_2_a_flow_in_process_is_not_rounded_up_to_seconds(prefect_api):
         pass
 
     quick()
-    assert any(_timed(quick) < 0.9 for _ in range(10))
+    assert any(_timed(quick) < 0.9 for _ in range(100)), "a heartbeat makes each of them at least a second"
 
 
 def _timed(call):

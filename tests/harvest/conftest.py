@@ -151,12 +151,21 @@ def squared_error(preds: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """Mean squared error."""
     return ((preds - target) ** 2).mean()
 '''
-SHORT_DEADLINE = """import flows.cli
+SHORT_DEADLINE = """import threading, time, types
+import flows.cli
 from kernel_core.harvest import cage
-cage.DEADLINE_S = 8.0
+
+ask, thread = cage.Trials.ask, threading.local()
+
+def with_little_time(trials, request):
+    thread.passed_s = 298.0 if "time.sleep(600)" in str(request) else 0.0
+    return ask(trials, request)
+
+cage.DEADLINE_S, cage.Trials.ask = 300.0, with_little_time
+cage.time = types.SimpleNamespace(monotonic=lambda: time.monotonic() - thread.passed_s)
 flows.cli.main()
 """
-"""One of the definitions never ends, and each of its seconds is one of this test."""
+"""The definition that never ends has two seconds; all others have as many as a busy machine may need."""
 OPS = """import torch
 
 
@@ -205,7 +214,7 @@ def dojo(site: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", SHORT_DEADLINE, *words]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
+        return subprocess.run(command, env=environment, capture_output=True, text=True)
 
     return run
 

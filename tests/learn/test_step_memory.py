@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM
-
-from kernel_core.learn.step_memory import (
+from step_memory import (
     GIB,
     QWEN,
     DecoderShape,
@@ -21,6 +19,8 @@ from kernel_core.learn.step_memory import (
     peak,
     rows_that_fit,
 )
+from transformers import AutoModelForCausalLM
+
 from kernel_core.learn.update import new_optimiser
 
 TINY = DecoderShape(64, 3, 4, 2, 160, 500, tied=True, head_dim=16)

@@ -28,7 +28,6 @@ def run_script(name: str, work: list[dict], **environment: str) -> list:
         input=json.dumps(work),
         capture_output=True,
         text=True,
-        timeout=300,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import faiss
@@ -117,21 +116,20 @@ def test_a_build_killed_while_embedding_goes_on_where_it_was(
         "from kernel_core.retrieval import index, vectorise\n"
         "from kernel_core.store import Store\n"
         "vectorise._SHARD_ROWS = 40\n"
-        "report = lambda *at: print(*at, flush=True)\n"
+        "report = lambda *at: print(*at, flush=True) or sys.stdin.readline()\n"
         "index.build_index(IndexConfig(), Store(sys.argv[1]), Store(sys.argv[2]), report)\n"
     )
     killed = tmp_path / "killed"
     command = [sys.executable, "-c", script, snapshot.root, str(killed)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    process.stdout.readline()
-    time.sleep(0.02)
+    process.stdout.readline()  # it goes on when it is told to
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     shards = sorted(killed.rglob("[0-9]*.npy"))  # a half-written one is called `.tmp-…`
     assert shards and not Store(killed).sealed()
     shards[0].write_bytes(b"bit rot")
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, input="", capture_output=True, text=True, check=True)
     assert "embedding that part again" in done.stderr
     assert bytes_of(killed) == bytes_of(index_folder)
     assert not (killed / "shards").exists()

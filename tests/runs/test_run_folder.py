@@ -14,7 +14,7 @@ from kernel_core.errors import ConfigError, NotFound
 from kernel_core.runs.run_folder import Run, find_run, list_runs, process_identity
 
 
-def owner_process(root, body="time.sleep(60)"):
+def owner_process(root, body="time.sleep(3600)"):
     """Another process that owns run `busy` and then does something."""
     code = textwrap.dedent(
         f"""

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from exploit_files import text_of
+from waiting import LIMIT_S
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -21,12 +22,12 @@ def _answer(name: str) -> str:
 
 
 def _post(url: str, path: str, body: dict[str, Any]) -> httpx.Response:
-    return httpx.post(f"{url}{path}", json=body, headers=HEADERS, timeout=120)
+    return httpx.post(f"{url}{path}", json=body, headers=HEADERS, timeout=LIMIT_S)
 
 
 def _say(socket: ClientConnection, type_: str, **data: Any) -> dict[str, Any]:
     socket.send(json.dumps({"type": type_, "data": data} if data else {"type": type_}))
-    return json.loads(socket.recv(timeout=120))
+    return json.loads(socket.recv(timeout=LIMIT_S))
 
 
 def test_an_episode_over_http(url: str) -> None:

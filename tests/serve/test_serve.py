@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,7 +12,9 @@ from typing import Any
 import httpx
 import pytest
 from exploit_files import EXPLOITS, text_of
+from http_server import is_healthy
 from judge_load import judged_by_service, judges_killed, put_load, silent_client
+from waiting import LIMIT_S, eventually
 
 from kernel_core.errors import ConfigError, GymUnavailable, NotAProblem
 from kernel_core.gym.contract.requests import JudgeRequest
@@ -37,9 +38,28 @@ def _call(**changes: Any) -> JudgeCall:
     return JudgeCall.model_validate(values | changes)
 
 
+class Held:
+    """The real gym, whose judgements begin once it is told that they may."""
+
+    def __init__(self, gym: PooledGym) -> None:
+        self._gym, self.asked, self._may_begin = gym, threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._gym, name)
+
+    def judge_each(self, requests: Any) -> Any:
+        self.asked.set()
+        self._may_begin.wait(LIMIT_S)
+        return self._gym.judge_each(requests)
+
+    def begins_once(self, holds: Callable[[], bool]) -> None:
+        """Begin when this holds; another thread asks."""
+        threading.Thread(target=lambda: (eventually(holds), self._may_begin.set()), daemon=True).start()
+
+
 def _post(url: str, path: str, body: Any, key: str = KEY) -> httpx.Response:
     headers = {"Authorization": f"Bearer {key}"}
-    return httpx.post(f"{url}{path}", json=body, headers=headers, timeout=120)
+    return httpx.post(f"{url}{path}", json=body, headers=headers, timeout=LIMIT_S)
 
 
 def test_the_client_is_a_gym(url: str, gym: PooledGym) -> None:
@@ -80,6 +100,10 @@ def test_a_wrong_key_is_refused(url: str, authorization: str | None) -> None:
     assert [one.status_code for one in answers] == [401] * 3
 
 
+def _metrics(url: str) -> str:
+    return httpx.get(f"{url}/metrics", headers={"Authorization": f"Bearer {KEY}"}).text
+
+
 def test_a_wrong_key_is_an_error_of_the_caller(url: str) -> None:
     with JudgeClient(url, "wrong") as client, pytest.raises(ConfigError, match="wrong key"):
         client.ask(_call())
@@ -99,7 +123,7 @@ def test_what_is_no_call_is_refused_in_words(url: str) -> None:
 def test_json_needs_no_content_type(url: str, content_type: str | None) -> None:
     headers = {"Authorization": f"Bearer {KEY}"} | ({"Content-Type": content_type} if content_type else {})
     call = _call(kernel="class ModelNew(:").model_dump_json()
-    answer = httpx.post(f"{url}/v1/judge", content=call.encode(), headers=headers, timeout=120)
+    answer = httpx.post(f"{url}/v1/judge", content=call.encode(), headers=headers, timeout=LIMIT_S)
     assert answer.json()["evaluation"]["verdict"] == "malformed"
     for body, words in ((b"{bad", "body: invalid json"), (b'{"id": "short"}', "body.id: ")):
         refused = httpx.post(f"{url}/v1/judge", content=body, headers=headers)
@@ -134,7 +158,9 @@ def test_ids_of_two_clients_are_apart(url: str) -> None:
 
 
 def test_calls_beyond_the_room_are_refused_and_the_client_asks_again(gym: PooledGym, serve: Serve) -> None:
-    with serve(gym, capacity=2, share=1) as url:
+    held = Held(gym)
+    with serve(held, capacity=2, share=1) as url:
+        held.begins_once(lambda: 'dojo_refused_total{error="Busy"}' in _metrics(url))
         problem = load_file(PROBLEM)
         requests = [
             JudgeRequest(problem=problem, candidate=Candidate.from_source(f"{HONEST}\n# {n}"), seed=n)
@@ -142,7 +168,7 @@ def test_calls_beyond_the_room_are_refused_and_the_client_asks_again(gym: Pooled
         ]
         with JudgeClient(url, KEY, at_once=4) as client:
             assert all(one.correct for one in client.judge(requests))
-        metrics = httpx.get(f"{url}/metrics", headers={"Authorization": f"Bearer {KEY}"}).text
+        metrics = _metrics(url)
         assert 'dojo_refused_total{error="Busy"}' in metrics
         assert "dojo_in_work 0.0" in metrics
 
@@ -173,12 +199,15 @@ def test_under_load_no_call_is_lost_or_judged_twice(gym: PooledGym, serve: Serve
 
 
 def test_calls_in_work_are_finished_when_the_service_stops(gym: PooledGym, serve: Serve) -> None:
+    """The judgement begins when the service takes no calls any more."""
     answers: list[httpx.Response] = []
-    with serve(gym) as url:
+    held = Held(gym)
+    with serve(held) as url:
         body = _call(seed=91, rejudge=True).model_dump()
         asking = threading.Thread(target=lambda: answers.append(_post(url, "/v1/judge", body)))
         asking.start()
-        while httpx.get(f"{url}/health").json()["in_work"] == 0:
-            time.sleep(0.005)
+        assert held.asked.wait(LIMIT_S)
+        assert httpx.get(f"{url}/health").json()["in_work"] == 1
+        held.begins_once(lambda: not is_healthy(url))
     asking.join()
     assert [one.status_code for one in answers] == [200]

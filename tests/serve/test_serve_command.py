@@ -7,15 +7,16 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from http_server import is_healthy
+from waiting import LIMIT_S, eventually
 
 from flows.cli import run
 from kernel_core.serve.client import JudgeClient
 from kernel_core.serve.messages import JudgeCall
+from tests.fixtures.stack import free_port
 
 PROBLEM = Path("tests/exploits/problems/softmax_rows.py").read_text()
 
@@ -44,8 +45,7 @@ def test_a_taken_port_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_it_says_its_address_and_key_judges_and_ends_on_a_signal(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "flows.cli", "serve", "--port", str(port), "--store", str(tmp_path)]
     process = subprocess.Popen(
         [*command, "gym.workers=1", "gym.trials=1", "gym.compile_gate=false"],
@@ -56,12 +56,11 @@ def test_it_says_its_address_and_key_judges_and_ends_on_a_signal(tmp_path: Path)
     try:
         assert process.stdout is not None
         url, key = (process.stdout.readline().split()[-1] for _ in range(2))
-        while not is_healthy(url):
-            time.sleep(0.1)
+        assert eventually(lambda: is_healthy(url) or process.poll() is not None) and process.poll() is None
         with JudgeClient(url, key) as client:
             call = JudgeCall(id="the-first", problem=PROBLEM, no_kernel="nothing was written")
             assert client.ask(call).verdict == "malformed"
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=LIMIT_S) == 0
     assert list(tmp_path.rglob("*.json"))

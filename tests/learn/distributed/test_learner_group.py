@@ -205,7 +205,7 @@ def test_a_learner_killed_within_a_step_is_replaced_and_the_step_counts_once(tmp
 @pytest.mark.slow
 def test_a_learner_that_hangs_is_replaced_after_the_time_that_is_set(tmp_path, undisturbed):
     start, steps, _, third = undisturbed
-    group, policy = opened(config_of(2, learner_timeout_s=5.0), Store(tmp_path), seed=2)
+    group, policy = opened(config_of(2, learner_timeout_s=30.0), Store(tmp_path), seed=2)
     policy.take(start)
     try:
         group.on_restore(start)
