@@ -22,7 +22,7 @@ Operand = Any
 
 
 def broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """The common shape; of two sizes the one that is not the literal 1."""
+    """The common shape: that of the first tensor that has it, else sizes other than the literal 1."""
     rank = max(map(len, shapes), default=0)
     result: list[int] = []
     for axis in range(rank):
@@ -37,7 +37,8 @@ def broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
             if (at := axis - (rank - len(shape))) >= 0:
                 expands(shape[at], chosen)
         result.append(chosen)
-    return tuple(result)
+    whole = (shape for shape in shapes if [*map(int, shape)] == [*map(int, result)])
+    return tuple(next(whole, result))
 
 
 def result_type(operands: Sequence[Operand]) -> torch.dtype:

@@ -112,13 +112,24 @@ def inputs_of(sketch: Sketch, form: Form) -> dict[str, Tensor]:
     broad: dict[str, tuple[Axis, ...]] = {}
     """Shapes that inputs broadcast to."""
     for given in form.inputs:
-        axes = _axes(sketch, given, letters, made, broad)
-        broad[given.name] = axes
+        broad[given.name] = axes = _axes(sketch, given, letters, made, broad)
         is_partner = any(other.shape == f"~{given.name}" for other in form.inputs)
         if is_partner and given.shape == "*" and len(axes) > 1 and sketch.chance(0.15):
             axes = _with_ones(sketch, axes, 0.5)
-        made[given.name] = _filled(sketch, given, axes, letters)
+        made[given.name] = _spread(sketch, given, axes, letters)
     return made
+
+
+def _spread(sketch: Sketch, given: Given, axes: tuple[Axis, ...], letters: dict[str, Axis]) -> Tensor:
+    """Return a tensor with these axes; where one is not 1, it may be a vector that `forward` reshapes."""
+    places = [at for at, axis in enumerate(axes) if axis is not ONE]
+    if given.shape[0] != "~" or len(places) != 1 or len(axes) < 2 or sketch.chance(0.3):
+        return _filled(sketch, given, axes, letters)
+    vector = _filled(sketch, given, (axes[places[0]],), letters)
+    sizes = ", ".join("-1" if at in places else "1" for at in range(len(axes)))
+    indices = ", ".join(":" if at in places else "None" for at in range(len(axes)))
+    text = sketch.pick(f".view({sizes})", f".reshape({sizes})", f"[{indices}]")
+    return sketch.emit(f"{vector}{text}", axes, dtype=vector.dtype)
 
 
 def _axes(
@@ -156,7 +167,7 @@ def narrowed(sketch: Sketch, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     if sketch.chance(0.5) or not axes:
         return axes
     start = sketch.rng.randrange(len(axes))
-    kind = sketch.pick("last", "last", "one", "one", "channel", "scalar")
+    kind = sketch.pick("last", "last", "one", "one", "channel", "channel", "scalar")
     if kind == "scalar":
         return () if sketch.chance(0.5) else (ONE,)
     if kind == "last":
