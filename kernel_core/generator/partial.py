@@ -36,9 +36,9 @@ _TOO_LONG = 1.15
 _LAYOUT_ALONE = {*CHEAP, "leaf", "call", "transposed", "scatter"} - {"point"}
 _LONGEST_LINE = 60
 _LEAST_SHARE = 0.1
-"""Of the first part's work, for further parts."""
+"""Least share of the first part's work that a further part has."""
 _LEAST_OF_ALL = 0.015
-"""Of the bytes and operations of the whole module: kernels that do next to no work are no answer."""
+"""Least share of the whole module's bytes and operations: kernels that do next to no work are no answer."""
 
 
 def limit_of(problem: Problem) -> int:

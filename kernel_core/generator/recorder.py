@@ -263,6 +263,7 @@ class Recorder(TorchFunctionMode):
 
     def _call(self, spelled: str, args: Any, kwargs: Any, result: Any, base: str) -> Any:
         """A call that stays torch's: its text, with tensors as `{0}`, `{1}`."""
+        ORIGIN.set((len(self._steps), base))
         tensors: list[Value] = []
 
         def written(argument: Any) -> str:

@@ -106,7 +106,7 @@ class Watch(Recorder):
         read, written = {*map(_memory, tensors)}, {*map(_memory, results)}
         own = {id(tensor) for tensor in tensors}
         is_view = all(id(made) not in own and _memory(made) in read for made in results)
-        total = 0 if is_view else sum(one.numel() * one.element_size() for one in (*tensors, *results))
+        total = 0 if is_view else sum(used.numel() * used.element_size() for used in (*tensors, *results))
         work = 0 if base in _WITHOUT_WORK else total
         cost = total + _operations(base, tensors, results[0]) // _OPERATIONS_PER_BYTE
         self.steps.append(_Step(base, read, written, work, cost))
