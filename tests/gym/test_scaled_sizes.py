@@ -113,31 +113,6 @@ def test_the_neighbour_divides_as_real_sizes_do() -> None:
     assert in_order(reference, {"TAKEN": 64, "ROWS": 32}) == {"TAKEN": 64, "ROWS": 128}
 
 
-_SQUARE = """
-IN = 128
-OUT = 128
-
-class Model(nn.Module):
-    def forward(self, x, weight):
-        return nn.functional.conv1d(x, weight, groups=x.shape[1])
-
-def get_inputs():
-    return [torch.randn(4, IN, 32), torch.randn(OUT, 1, 3)]
-
-def get_init_inputs():
-    return []
-"""
-
-
-def test_equal_sizes_that_differ_have_a_neighbour_where_they_are_equal() -> None:
-    """A kernel of a depthwise convolution may take one input channel for each output channel."""
-    problem = parse_problem(HEAD + _SQUARE, id="test/equal", suite="test")
-    reference = Reference(problem, {"IN": 4, "OUT": 4})
-    assert in_order(reference, {"IN": 4, "OUT": 64}) == {"IN": 64, "OUT": 64}
-    assert in_order(reference, {"IN": 32, "OUT": 32}) is None
-    assert in_order(Reference(problem, {"IN": 4, "OUT": 8}), {"IN": 4, "OUT": 64}) is None
-
-
 def test_sizes_of_no_common_order_are_left_alone() -> None:
     problem = parse_problem(HEAD + _TAKEN, id="test/order", suite="test")
     assert in_order(Reference(problem, {"TAKEN": 77, "ROWS": 21}), {"TAKEN": 1024, "ROWS": 21}) is None

@@ -141,7 +141,7 @@ class ScaledRuns:
                 if fault is not None:
                     if (ordered := in_order(reference, sizes)) is not None:
                         case.note("narrow_domain", f"{again.detail} ({place})")
-                        runs += [ordered] if ordered not in runs else []
+                        runs.append(ordered)
                         break
                     case.fail(fault, f"{again.detail} ({place})", again.line)
                 if again.verdict is Verdict.TIMED_OUT:

@@ -122,8 +122,7 @@ def cheap_room(reference: Reference) -> Room:
 
 def in_order(reference: Reference, sizes: Sizes) -> Sizes | None:
     """The nearest sizes in the order that the run sizes and the problem's own sizes share, such as fewer rows
-    taken than there are, or as many outputs as inputs: a kernel may rely on it. None where the sizes are in
-    that order."""
+    taken than there are: a kernel may rely on it. None where the sizes are in that order."""
     own, run, now = (_whole(constants) for constants in (reference.problem.constants, reference.sizes, sizes))
     pairs = [
         (less, more)
@@ -131,21 +130,9 @@ def in_order(reference: Reference, sizes: Sizes) -> Sizes | None:
         if run[less] < run[more] and _CLEARLY * own[less] <= own[more]
     ]
     broken = [(less, more) for less, more in pairs if now[less] >= now[more]]
-    unequal = [
-        (first, second)
-        for first, second in itertools.combinations(run, 2)
-        if run[first] == run[second] and own[first] == own[second] and now[first] != now[second]
-    ]
-    if not broken and not unequal:
+    if not broken:
         return None
     ordered, limits = dict(sizes), _SizeLimits(reference)
-    for first, second in unequal:
-        alike = (
-            limits.resized(limits.resized(ordered, first, n), second, n)
-            for n in sorted((now[first], now[second]), reverse=True)
-        )
-        kept = limits.resized(limits.resized(ordered, first, run[first]), second, run[second])
-        ordered = next((even for even in alike if limits.allow(even, _MOST_BYTES_OF_LAST)), kept)
     for less, more in broken:
         wider = sorted(_halved(own[more], run[more]))
         tried: list[Sizes] = [

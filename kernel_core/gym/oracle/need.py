@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,12 +32,16 @@ class Need:
     """The shapes of inputs and weights."""
 
     def broadcasts_more_than(self, other: Need) -> bool:
-        """True if a dimension of an input or weight is one here, and more at `other` sizes. An operator that
-        took equal shapes there may broadcast here, which is another problem."""
-        return any(
-            now == 1 < before
+        """True if one of two inputs or weights has a dimension of one here, the other has not, and both are
+        equal at `other` sizes. An operator of both may broadcast here, which is another problem."""
+        changes = [
+            list(zip(reversed(shape), reversed(other_shape), strict=False))
             for shape, other_shape in zip(self.shapes, other.shapes, strict=False)
-            for now, before in zip(shape, other_shape, strict=False)
+        ]
+        return any(
+            before == other_before and now != other_now and 1 in (now, other_now)
+            for first, second in itertools.combinations(changes, 2)
+            for (now, before), (other_now, other_before) in zip(first, second, strict=False)
         )
 
 
