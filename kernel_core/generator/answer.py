@@ -83,6 +83,12 @@ _PLAIN = {
 }
 """Calls that name a kernel only if it has no other."""
 _HOST = ("reshape", "cast", "expand", "leaf", "call")
+_MOVES = {*CHEAP, "leaf", "call", "transposed", "scatter"}
+_MASKS = {
+    *("where", "eq", "ne", "lt", "le", "gt", "ge"),
+    *("logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or", "bitwise_not"),
+}
+"""Pointwise operators that choose among values."""
 
 
 class Writer(Launches):
@@ -122,9 +128,18 @@ class Writer(Launches):
                 self.lines.append(f"{leaf.text} = {leaf.text}.contiguous()")
         self._host_lines(ready)
         self.lines += self._result_lines()
-        if not self.written:
+        is_torchs = any(value.op == "call" for value in self.plan.values)
+        if not self.written or (is_torchs and not self.computes):
             raise Unreadable("; ".join(["nothing to write a kernel for", *self.graph.reasons]))
         return self._with_sizes([self._with_keys(line) for line in self.lines])
+
+    @property
+    def computes(self) -> bool:
+        """True if a kernel does more than move, mask and convert data."""
+        return any(
+            value.entry.name not in _MASKS if value.op == "point" else value.op not in _MOVES
+            for value in self.plan.values
+        )
 
     @property
     def kinds(self) -> frozenset[str]:

@@ -65,6 +65,8 @@ def key_of(names: dict[str, Any], inputs: Sequence[str]) -> str:
 def _described(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"{tuple(value.shape)} {value.stride()} {value.dtype}"
+    if isinstance(value, nn.Module):  # a local name of one module, which another call may give to another
+        return f"{type(value).__name__} {id(value)}"
     return repr(value) if not callable(value) else getattr(value, "__qualname__", type(value).__name__)
 
 

@@ -16,7 +16,6 @@ from typing import Any
 from torch import nn
 
 from kernel_core.generator.answer import Answer, Writer, missing_imports
-from kernel_core.generator.ir import CHEAP
 from kernel_core.generator.library import with_most_products_left
 from kernel_core.generator.module import kept_whole
 from kernel_core.generator.names import NAMES, Names
@@ -33,7 +32,6 @@ _MOST_CALLS = 8
 """Calls with inputs or attributes of their own that a part is read for."""
 _TOO_LONG = 1.15
 """An answer that exceeds the limit by this factor is not tried with another statement."""
-_LAYOUT_ALONE = {*CHEAP, "leaf", "call", "transposed", "scatter"} - {"point"}
 _LONGEST_LINE = 60
 _LEAST_SHARE = 0.1
 """Least share of the first part's work that a further part has."""
@@ -207,7 +205,7 @@ class _Parts:
             texts.append((writer.body(), writer.kernels_text()))
             if texts[-1] != texts[0]:
                 raise NoPart("the text differs between calls")
-        if not any(value.op not in _LAYOUT_ALONE for value in writer.plan.values) or writer.graph.reasons:
+        if not writer.computes or writer.graph.reasons:
             raise NoPart("a part without work, or with calls that have no entry")
         lines, kernels = texts[0]
         if "grid" in self._names and any(line.startswith("grid = ") for line in lines):

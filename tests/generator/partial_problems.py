@@ -181,6 +181,25 @@ class Model(nn.Module):
     + TAIL
 )
 
+LOOP_OF_LAYERS = (
+    HEAD
+    + """
+class Model(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(size, size) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers:
+            residual = x
+            x = torch.tanh(x) * 0.5
+            x = layer(x)
+            x = F.softmax(x, dim=-1) + residual
+        return x
+"""
+    + TAIL
+)
+
 UNREADABLE = (
     HEAD
     + """

@@ -8,15 +8,17 @@ import pytest
 
 from kernel_core.generator import graded, partial
 from kernel_core.generator.graded import graded_kernels, taught_answers, whole_answer, widest_answer
+from kernel_core.generator.module import kept_whole
 from kernel_core.generator.partial import limit_of, partial_answers
 from kernel_core.generator.read import Unreadable
-from kernel_core.generator.verbatim import kept, replaced
+from kernel_core.generator.statements import replaced
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.problems.load import parse_problem
 from kernel_core.records import Candidate
 from tests.generator.partial_problems import (
     IN_PLACE,
     LOOP,
+    LOOP_OF_LAYERS,
     NORM_TWICE,
     OTHER_BRANCH,
     OTHER_LAYERS,
@@ -37,8 +39,8 @@ def heads(source: str, **options) -> list[str]:
 
 @pytest.mark.parametrize(
     "source",
-    [NORM_TWICE, TWO_RESULTS, LOOP, WITHOUT_EFFECT],
-    ids=["norm", "results", "loop", "without_effect"],
+    [NORM_TWICE, TWO_RESULTS, LOOP, LOOP_OF_LAYERS, WITHOUT_EFFECT],
+    ids=["norm", "results", "loop", "loop_of_layers", "without_effect"],
 )
 def test_each_part_is_judged_correct(source: str, quick_gym: Gym) -> None:
     answers = partial_answers(parsed(source))
@@ -141,7 +143,7 @@ def test_fake_and_meta_tensors_give_the_same_parts() -> None:
     ]
 
 
-def test_only_definitions_that_the_model_needs_are_kept_with_their_comments() -> None:
+def test_only_definitions_that_the_model_needs_are_kept() -> None:
     source = """\
 # A header.
 import math
@@ -172,12 +174,12 @@ class Model(Base):
 def get_inputs():
     return [width]
 """
-    imports, text = kept(source)
+    imports, text = kept_whole(source)
     assert imports == ["import math", "import torch.nn as nn"]
-    start, end = source.index("width = 8"), source.index("\nhelper_2")
+    start, end = source.index("def helper("), source.index("\nhelper_2")
     model = source[source.index("class Model") : source.index("\n\n\ndef get_inputs")]
     model = model.replace("class Model(", "class ModelNew(").replace("return Model,", "return ModelNew,")
-    assert text == source[start:end] + "\n\n\n" + model
+    assert text == f"width = 8\ncount, unread = 2, 3\n\n\n{source[start:end]}\n\n\n{model}"
 
 
 def test_statements_that_share_a_line_are_refused() -> None:
