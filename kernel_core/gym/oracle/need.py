@@ -34,10 +34,10 @@ class Need:
     def broadcasts_more_than(self, other: Need) -> bool:
         """True if one of two inputs or weights has a dimension of one here, the other has not, and both are
         equal at `other` sizes. An operator of both may broadcast here, which is another problem."""
-        changes = [
-            list(zip(reversed(shape), reversed(other_shape), strict=False))
+        changes = {  # a network has hundreds of weights, and few different shapes
+            tuple(zip(reversed(shape), reversed(other_shape), strict=False))
             for shape, other_shape in zip(self.shapes, other.shapes, strict=False)
-        ]
+        }
         return any(
             before == other_before and now != other_now and 1 in (now, other_now)
             for first, second in itertools.combinations(changes, 2)

@@ -7,10 +7,10 @@ taken if the reference still runs without data and its tensors become smaller.
 
 A divided size keeps what a kernel may rely on or must mask (`divided`): its remainder by a common block, its
 parity, and whether it is a power of two. A size stays a multiple of a group, head or block size that divides
-it. No dimension of an input or weight becomes one, because operators would broadcast it, and inputs of one
-shape keep one shape (`equal_shapes.py`). Floors are given up one after the other: a few rows of the own width
-show most, then whole blocks of 64 along a width, at last anything that runs. A reference that reads values
-runs with data instead, at sizes that grow.
+it. Of two inputs or weights with equal dimensions, none becomes one alone, because operators would broadcast
+it, and inputs of one shape keep one shape (`equal_shapes.py`). Floors are given up one after the other: a few
+rows of the own width show most, then whole blocks of 64 along a width, at last anything that runs. A
+reference that reads values runs with data instead, at sizes that grow.
 
 A kernel that is not correct at these sizes is judged once more at larger ones, which are nearer to the
 problem's own. One that ran out of time is judged at fewer rows of the own width, on which host code may rely.
