@@ -5,6 +5,7 @@ import datetime
 import pyarrow.parquet as pq
 import pytest
 from prefect.client.orchestration import get_client
+from server_pages import all_pages
 from watched_run import LITTLE, MUCH, SETTINGS, WATCHED, publish
 
 from flows.nightly import nightly
@@ -50,7 +51,7 @@ def test_twenty_four_nights_find_the_planted_regression_and_no_other(prefect_api
     assert not any(row["missed_before"] for row in trend)
     print("correct rates:", [round(row["correct_rate"], 2) for row in trend])
     with get_client(sync_client=True) as client:
-        keys = {artifact.key for artifact in client.read_artifacts()}
+        keys = {artifact.key for artifact in all_pages(client.read_artifacts)}
     assert {f"nightly-{WATCHED}", f"nightly-{WATCHED}-change"} <= keys
 
 

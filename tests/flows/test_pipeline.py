@@ -14,6 +14,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlowRunId, TaskRunFilter
 from prefect.events.worker import EventsWorker
 from rich.console import Console
+from server_pages import all_pages
 from waiting import LIMIT_S, eventually
 
 from flows.cli import run as dojo
@@ -173,7 +174,7 @@ def test_a_person_sees_scorecards_stages_winners_files_and_where_the_ui_is(finis
 
 def test_in_the_ui_stages_are_subflows_named_by_run_stage_and_model(finished):
     with get_client(sync_client=True) as client:
-        runs = client.read_flow_runs()
+        runs = all_pages(client.read_flow_runs)
         (parent,) = [
             run
             for run in runs
@@ -196,7 +197,9 @@ def test_in_the_ui_stages_are_subflows_named_by_run_stage_and_model(finished):
 def test_each_stage_of_the_curriculum_is_a_task_run_that_says_how_it_ended(finished):
     with get_client(sync_client=True) as client:
         stage = task_runs()["format, from step 1"]
-        tables = {artifact.key for artifact in client.read_artifacts() if artifact.task_run_id == stage.id}
+        tables = {
+            artifact.key for artifact in all_pages(client.read_artifacts) if artifact.task_run_id == stage.id
+        }
     assert stage.state.message == "The training ended in this stage, after step 2."
     assert "smoke-stage-format" in tables
 
@@ -210,7 +213,7 @@ def test_problems_are_task_runs_that_say_what_came_of_them(finished):
 
 def test_the_summary_has_verdicts_the_next_step_and_what_each_stage_made(finished):
     with get_client(sync_client=True) as client:
-        (page, *_) = [one.data for one in client.read_artifacts() if one.key == "smoke-summary"]
+        (page, *_) = [one.data for one in all_pages(client.read_artifacts) if one.key == "smoke-summary"]
     assert "| answers malformed | " in page and "cut off by the token limit" in page
     assert "**Next step:**" in page
     records = {record.stage: record for record in Run(finished.root, finished.run).stages()}
@@ -244,7 +247,9 @@ def test_what_stages_make_are_assets_with_the_assets_that_they_are_made_of(finis
 
 def test_a_code_page_has_the_best_and_the_worst_answers_first(finished):
     with get_client(sync_client=True) as client:
-        (page, *_) = [one.data for one in client.read_artifacts() if one.key == "smoke-evaluate-after-code"]
+        (page, *_) = [
+            one.data for one in all_pages(client.read_artifacts) if one.key == "smoke-evaluate-after-code"
+        ]
     headings = [line for line in page.splitlines() if line.startswith("## ")]
     assert headings == ["## Best (2)", "## Worst (2)", "## Best answer to every problem (2)"]
 
@@ -280,7 +285,7 @@ def test_the_page_of_a_run_has_all_that_it_made(finished, capsys):
 
 def test_each_stage_leaves_artifacts(finished):
     with get_client(sync_client=True) as client:
-        keys = {artifact.key for artifact in client.read_artifacts()}
+        keys = {artifact.key for artifact in all_pages(client.read_artifacts)}
     assert {
         "smoke-corpus",
         "smoke-index",
@@ -298,7 +303,7 @@ def test_each_stage_leaves_artifacts(finished):
 
 def test_every_artifact_says_what_it_is_and_the_summary_leads_with_the_verdict(finished):
     with get_client(sync_client=True) as client:
-        artifacts = [one for one in client.read_artifacts() if (one.key or "").startswith("smoke-")]
+        artifacts = [one for one in all_pages(client.read_artifacts) if (one.key or "").startswith("smoke-")]
     assert artifacts and all(one.description for one in artifacts)
     settings = next(one for one in artifacts if one.key == "smoke-evaluate-after-settings")
     assert "model " in settings.description and "split held_out" in settings.description

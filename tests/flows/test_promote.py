@@ -4,6 +4,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import TaskRunFilter
 from prefect.server.events.actions import RunDeployment
+from server_pages import all_pages
 from waiting import eventually
 from watched_run import LITTLE, MUCH, SETTINGS, WATCHED, publish, run_with_index
 
@@ -62,7 +63,9 @@ def test_a_better_checkpoint_takes_the_name_and_the_same_one_again_does_not(pref
     assert locate_index(name, "promoted").sealed(), "it is asked with the exemplars of its training"
     with get_client(sync_client=True) as client:
         (page,) = (
-            one for one in client.read_artifacts() if one.key == "promoted-gate" and "**Promoted" in one.data
+            one
+            for one in all_pages(client.read_artifacts)
+            if one.key == "promoted-gate" and "**Promoted" in one.data
         )
     assert "The one to beat" in page.data and "95 % interval" in page.data
 
@@ -74,7 +77,7 @@ def test_a_candidate_that_was_replaced_since_its_event_is_refused(prefect_api, t
             build(EvaluateConfig, SETTINGS), candidate=f"{WATCHED}@1", root=str(tmp_path), digest="0" * 64
         )
     with get_client(sync_client=True) as client:
-        assert "promotion check: watched@1" in {run.name for run in client.read_flow_runs()}
+        assert "promotion check: watched@1" in {run.name for run in all_pages(client.read_flow_runs)}
 
 
 def test_a_finished_training_starts_the_gate_of_its_device():

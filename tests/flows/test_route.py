@@ -14,6 +14,7 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.deployments import run_deployment
 from prefect.states import Cancelled, Completed, Failed
+from server_pages import all_pages
 from waiting import eventually
 
 import flows.route
@@ -70,7 +71,7 @@ class Worker:
         self.endings = list(endings)
         self.seen = []
         self._stopped = threading.Event()
-        self._earlier = {run.id for run in client.read_flow_runs()}
+        self._earlier = {run.id for run in all_pages(client.read_flow_runs)}
         # A thread begins with the settings of the process, not with those of this test.
         settings = contextvars.copy_context()
         self._thread = threading.Thread(target=settings.run, args=(self._work,), daemon=True)
@@ -91,7 +92,7 @@ class Worker:
                 time.sleep(0.05)
 
     def _end_children(self, client):
-        for child in client.read_flow_runs():
+        for child in all_pages(client.read_flow_runs):
             is_next = child.deployment_id and child.id not in self._earlier and not self._stopped.is_set()
             if is_next and self.endings and child.state is not None and not child.state.is_final():
                 client.set_flow_run_state(child.id, self.endings[0], force=True)
@@ -173,7 +174,7 @@ def child_of(batch_size, client):
     """The first child that was made for these settings, or None, also while the server is not reached."""
     sent, runs = as_json({"config": IndexConfig(batch_size=batch_size)}), []
     with contextlib.suppress(httpx.TransportError):
-        runs = [run for run in client.read_flow_runs() if run.parameters == sent]
+        runs = [run for run in all_pages(client.read_flow_runs) if run.parameters == sent]
     return min(runs, key=lambda run: run.created, default=None)
 
 

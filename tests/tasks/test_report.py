@@ -4,6 +4,7 @@ import base64
 
 import pytest
 from prefect.client.orchestration import get_client
+from server_pages import all_pages
 
 from kernel_core.evaluation.evidence import best_answers, extremes
 from kernel_core.evaluation.tables import TURN_SCHEMA
@@ -22,7 +23,7 @@ def live(prefect_api, tmp_path):
 
     def look():
         with get_client(sync_client=True) as client:
-            return [one.data for one in client.read_artifacts() if one.key == page._key]
+            return [one.data for one in all_pages(client.read_artifacts) if one.key == page._key]
 
     return page, look
 
