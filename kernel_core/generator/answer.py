@@ -135,11 +135,15 @@ class Writer(Launches):
 
     @property
     def computes(self) -> bool:
-        """True if a kernel does more than move, mask and convert data."""
-        return any(
-            value.entry.name not in _MASKS if value.op == "point" else value.op not in _MOVES
-            for value in self.plan.values
-        )
+        """True if a kernel computes with elements of tensors; moving, masking and converting them is less."""
+        has_elements = set[int]()
+        for value in self.plan.values:
+            if value.op in ("leaf", "call") or any(id(tensor) in has_elements for tensor in value.tensors):
+                has_elements.add(id(value))
+                is_work = value.entry.name not in _MASKS if value.op == "point" else value.op not in _MOVES
+                if is_work:
+                    return True
+        return False
 
     @property
     def kinds(self) -> frozenset[str]:

@@ -41,7 +41,11 @@ def test_products_are_left_to_torch_only_where_another_step_is_a_kernel():
     assert "conv2d(" not in whole_answer(alone).source
     assert len(graded_kernels(alone)) == 1
     matrices = ("torch.randn(40, 33)", "torch.randn(33, 20)")
-    for moved in ("torch.matmul(a.t().contiguous().t(), b)", "torch.matmul(torch.diag(a[:, 0]), a)"):
+    for moved in (
+        "torch.matmul(a.t().contiguous().t(), b)",
+        "torch.matmul(torch.diag(a[:, 0]), a)",
+        "torch.tril(a @ b)",
+    ):
         assert "tl.dot" in whole_answer(asked(moved, *matrices)).source
     assert "torch.matmul" in whole_answer(asked("torch.relu(torch.matmul(a, b))", *matrices)).source
     assert "tl.dot" in whole_answer(asked("torch.matmul(a, b)", *matrices)).source

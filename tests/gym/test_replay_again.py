@@ -32,15 +32,16 @@ class OneReplay(CpuWorkers):
     talk, stack, count, is_used = None, contextlib.ExitStack(), 0, False
 
     @contextlib.contextmanager
-    def open_child(self, job, *, fresh=True):
+    def open_child(self, job, *, fresh=True, weight_bytes=0):
         if job != "replay":
-            with super().open_child(job) as talk:
+            with super().open_child(job, weight_bytes=weight_bytes) as talk:
                 yield talk
             return
         if self.is_used:  # for another pass of the same candidate
             self.talk.rest(self.share)
         if self.talk is None:
-            self.talk, self.count = self.stack.enter_context(super().open_child(job)), self.count + 1
+            opened = super().open_child(job, weight_bytes=weight_bytes)
+            self.talk, self.count = self.stack.enter_context(opened), self.count + 1
         self.is_used = True
         yield self.talk
 
