@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -101,8 +101,8 @@ class Writer(Launches):
             raise Unreadable("forward returns no tensor")
         self.outputs = rewritten(leaves)
         self.plan = Plan(self.outputs)
-        is_torchs = any(value.op == "call" for value in self.plan.values)
-        if not self.plan.regions and not is_torchs:  # views alone: kernels copy them
+        self.has_calls = any(value.op == "call" for value in self.plan.values)
+        if not self.plan.regions and not self.has_calls:  # views alone: kernels copy them
             self.outputs = [make("copy", (view,), view.shape, view.dtype) for view in self.outputs]
             self.plan = Plan(self.outputs)
         self.final = dict(zip(map(id, leaves), self.outputs, strict=True))
@@ -128,8 +128,7 @@ class Writer(Launches):
                 self.lines.append(f"{leaf.text} = {leaf.text}.contiguous()")
         self._host_lines(ready)
         self.lines += self._result_lines()
-        is_torchs = any(value.op == "call" for value in self.plan.values)
-        if not self.written or (is_torchs and not self.computes):
+        if not self.written or (self.has_calls and not self.computes):
             raise Unreadable("; ".join(["nothing to write a kernel for", *self.graph.reasons]))
         return self._with_sizes([self._with_keys(line) for line in self.lines])
 
@@ -241,13 +240,8 @@ class Writer(Launches):
     # --- text
 
     def _source(self, body: list[str]) -> str:
-        kernels = self.kernels_text()
         imports, rest = kept(self.problem.source, body)
-        imports += ["import torch", "import triton", "import triton.language as tl"]
-        if "libdevice." in kernels:
-            imports.append("from triton.language.extra import libdevice")
-        imports += missing_imports(imports, rest)
-        return "\n".join(dict.fromkeys(imports)) + f"\n\n\n{kernels}\n\n{rest}\n"
+        return module_text(imports, self.kernels_text(), rest)
 
     def kernels_text(self) -> str:
         """The kernels with the functions that they call."""
@@ -282,17 +276,23 @@ class Writer(Launches):
 _MODULES = {"F": "import torch.nn.functional as F", "math": "import math"}
 
 
-def missing_imports(imports: list[str], text: str) -> list[str]:
-    """Imports of `_MODULES` that a text names and does not import."""
-    bound = set[str]()
-    for node in ast.parse("\n".join(imports)).body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            bound |= {alias.asname or alias.name for alias in node.names}
-    return [
+def module_text(imports: Sequence[str], kernels: str, rest: str) -> str:
+    """An answer's text: the problem's imports with those that are missing, the kernels, and the rest."""
+    lines = [*imports, "import torch", "import triton", "import triton.language as tl"]
+    if "libdevice." in kernels:
+        lines.append("from triton.language.extra import libdevice")
+    bound = {
+        alias.asname or alias.name
+        for node in ast.parse("\n".join(lines)).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    lines += [
         line
         for name, line in _MODULES.items()
-        if name not in bound and re.search(rf"(?<![.\w]){name}\.", text)
+        if name not in bound and re.search(rf"(?<![.\w]){name}\.", rest)
     ]
+    return "\n".join(dict.fromkeys(lines)) + f"\n\n\n{kernels}\n\n{rest}\n"
 
 
 def _step_of(region: Region) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import nn
 
-from kernel_core.generator.answer import Answer, Writer, missing_imports
+from kernel_core.generator.answer import Answer, Writer, module_text
 from kernel_core.generator.library import with_most_products_left
 from kernel_core.generator.module import kept_whole
 from kernel_core.generator.names import NAMES, Names
@@ -277,9 +277,4 @@ class _PartWriter(Writer):
 def _source(source: str, statements: Sequence[ast.stmt], lines: Sequence[str], kernels: str) -> str:
     """The problem's text with the lines of a part, below its kernels."""
     imports, text = kept_whole(replaced(source, statements, lines))
-    body = "\n".join(lines)
-    imports += ["import torch", "import triton", "import triton.language as tl"]
-    if "libdevice." in kernels:
-        imports.append("from triton.language.extra import libdevice")
-    imports += missing_imports(imports, body)
-    return "\n".join(dict.fromkeys(imports)) + f"\n\n\n{kernels}\n\n{text}\n"
+    return module_text(imports, kernels, text)

@@ -205,15 +205,15 @@ def test_each_stage_of_the_curriculum_is_a_task_run_that_says_how_it_ended(finis
 
 
 def test_problems_are_task_runs_that_say_what_came_of_them(finished):
-    told = {name: run.state.message for name, run in task_runs().items()}
+    messages = {name: run.state.message for name, run in task_runs().items()}
     assert (finished.evaluate.problems.limit, finished.best_of_n.problems.limit) == (2, 2)
-    assert "of 2 problems solved" in told["problems 1 to 2 of 2"]
-    assert told["winners 1 of 2"].startswith("generated/")
+    assert "of 2 problems solved" in messages["problems 1 to 2 of 2"]
+    assert messages["winners 1 of 2"].startswith("generated/")
 
 
 def test_the_summary_has_verdicts_the_next_step_and_what_each_stage_made(finished):
     with get_client(sync_client=True) as client:
-        (page, *_) = [one.data for one in all_pages(client.read_artifacts) if one.key == "smoke-summary"]
+        (page, *_) = [row.data for row in all_pages(client.read_artifacts) if row.key == "smoke-summary"]
     assert "| answers malformed | " in page and "cut off by the token limit" in page
     assert "**Next step:**" in page
     records = {record.stage: record for record in Run(finished.root, finished.run).stages()}
@@ -248,7 +248,7 @@ def test_what_stages_make_are_assets_with_the_assets_that_they_are_made_of(finis
 def test_a_code_page_has_the_best_and_the_worst_answers_first(finished):
     with get_client(sync_client=True) as client:
         (page, *_) = [
-            one.data for one in all_pages(client.read_artifacts) if one.key == "smoke-evaluate-after-code"
+            row.data for row in all_pages(client.read_artifacts) if row.key == "smoke-evaluate-after-code"
         ]
     headings = [line for line in page.splitlines() if line.startswith("## ")]
     assert headings == ["## Best (2)", "## Worst (2)", "## Best answer to every problem (2)"]
@@ -303,11 +303,11 @@ def test_each_stage_leaves_artifacts(finished):
 
 def test_every_artifact_says_what_it_is_and_the_summary_leads_with_the_verdict(finished):
     with get_client(sync_client=True) as client:
-        artifacts = [one for one in all_pages(client.read_artifacts) if (one.key or "").startswith("smoke-")]
-    assert artifacts and all(one.description for one in artifacts)
-    settings = next(one for one in artifacts if one.key == "smoke-evaluate-after-settings")
+        artifacts = [row for row in all_pages(client.read_artifacts) if (row.key or "").startswith("smoke-")]
+    assert artifacts and all(row.description for row in artifacts)
+    settings = next(row for row in artifacts if row.key == "smoke-evaluate-after-settings")
     assert "model " in settings.description and "split held_out" in settings.description
-    summary = next(one for one in artifacts if one.key == "smoke-summary").data
+    summary = next(row for row in artifacts if row.key == "smoke-summary").data
     lead = summary.split("## ")[0]
     assert "RL did not make it clearly better" in lead or "RL made it clearly better" in lead
     assert "Faster than eager (predicted): " in lead and " 0.0 of them on a GPU" in lead

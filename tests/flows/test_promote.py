@@ -63,9 +63,9 @@ def test_a_better_checkpoint_takes_the_name_and_the_same_one_again_does_not(pref
     assert locate_index(name, "promoted").sealed(), "it is asked with the exemplars of its training"
     with get_client(sync_client=True) as client:
         (page,) = (
-            one
-            for one in all_pages(client.read_artifacts)
-            if one.key == "promoted-gate" and "**Promoted" in one.data
+            row
+            for row in all_pages(client.read_artifacts)
+            if row.key == "promoted-gate" and "**Promoted" in row.data
         )
     assert "The one to beat" in page.data and "95 % interval" in page.data
 

@@ -1,4 +1,4 @@
-"""What an answer keeps of a problem's text stands there as in the problem."""
+"""An answer copies the text that it keeps of a problem."""
 
 from __future__ import annotations
 

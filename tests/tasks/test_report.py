@@ -23,7 +23,7 @@ def live(prefect_api, tmp_path):
 
     def look():
         with get_client(sync_client=True) as client:
-            return [one.data for one in all_pages(client.read_artifacts) if one.key == page._key]
+            return [row.data for row in all_pages(client.read_artifacts) if row.key == page._key]
 
     return page, look
 
