@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -62,6 +62,14 @@ class ProblemsConfig(Config):
         description="Drop file problems that zeros, a constant or another input's output would solve.",
     )
 
+    def at_most(self, limit: int) -> Self:
+        """Return the selection with no more than so many problems."""
+        return (
+            self
+            if self.limit is not None and self.limit <= limit
+            else self.model_copy(update={"limit": limit})
+        )
+
 
 class IngestConfig(Config):
     """Corpus sources into one clean snapshot."""
@@ -92,7 +100,8 @@ class IngestConfig(Config):
         0.95, gt=0, le=1, description="Jaccard similarity of token shingles above which a row is a duplicate."
     )
     decontaminate_against: tuple[str, ...] = Field(
-        ("dojo", "generated"), description="Remove evaluation problems of these suites from the snapshot."
+        ("dojo", "generated"),
+        description="Remove evaluation problems of these suites and folders from the snapshot.",
     )
     seed: int = Field(0, description="Random seed.")
 

@@ -15,6 +15,9 @@ from kernel_core.config.rollout import RolloutConfig, RolloutStageConfig, suited
 MOST_SAMPLES = 4096
 """Per problem: a larger number is a slip of the finger, and would fill the memory before the first answer."""
 
+UNTAUGHT_PROBLEMS = 40
+"""Of a group: an untaught model solves next to none, and each of its answers is as long as it may be."""
+
 
 class EvaluateConfig(RolloutStageConfig):
     """A policy on held-out problems."""
@@ -62,10 +65,19 @@ class EvaluateConfig(RolloutStageConfig):
 
     @property
     def of_untaught(self) -> Self:
-        """Return the evaluation of a model before its cold start: one sample a problem, and the prompt that
-        says what an answer looks like."""
+        """Return the evaluation of a model before its cold start: one sample of each of few problems, and the
+        prompt that says what an answer looks like."""
         rollout = self.rollout.model_copy(update={"template": "full"})
-        return self.model_copy(update={"samples_per_problem": 1, "k": (1,), "rollout": rollout})
+        groups = {name: group.at_most(UNTAUGHT_PROBLEMS) for name, group in self.groups.items()}
+        return self.model_copy(
+            update={
+                "samples_per_problem": 1,
+                "k": (1,),
+                "rollout": rollout,
+                "problems": self.problems.at_most(UNTAUGHT_PROBLEMS),
+                "groups": groups,
+            }
+        )
 
     @model_validator(mode="after")
     def _k_follows_samples(self) -> Self:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from kernel_core.config import ProblemsConfig
@@ -26,7 +27,7 @@ from kernel_core.corpus.generator_source import generator_revision
 from kernel_core.corpus.normalise import Fingerprint, NotPython, fingerprint
 from kernel_core.corpus.shingles import jaccard
 from kernel_core.errors import ConfigError
-from kernel_core.problems.load import load_dojo, load_kernelbench, load_problems
+from kernel_core.problems.load import load_dojo, load_folder, load_kernelbench, load_problems
 from kernel_core.records import Exemplar, Problem
 from kernel_core.store import digest_of
 
@@ -48,7 +49,7 @@ class Evaluated:
 
 
 def evaluation_problems(suites: Sequence[str]) -> list[Problem]:
-    """The problems of these suites that evaluation may draw from, the generator's by a large sample."""
+    """Return the problems that evaluation may draw from; of a generator, a large sample."""
     return [problem for suite in suites for problem in _suite_problems(suite)]
 
 
@@ -73,7 +74,10 @@ def _suite_problems(suite: str) -> list[Problem]:
             for split in _EVALUATION_SPLITS
         )
         return [problem for config in drawn for problem in load_problems(config)]
-    raise ConfigError(f"decontaminate_against has no suite {suite!r}; known: {', '.join(_SUITES)}")
+    if Path(suite).is_dir():
+        return load_folder(suite)
+    known = f"{', '.join(_SUITES)}, or a folder of problems"
+    raise ConfigError(f"decontaminate_against has no suite {suite!r}; known: {known}")
 
 
 class Decontaminator:

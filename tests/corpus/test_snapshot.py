@@ -14,7 +14,7 @@ import pytest
 
 from kernel_core.config import IngestConfig
 from kernel_core.corpus.snapshot import build_snapshot, load_report, load_snapshot
-from kernel_core.errors import CallerError
+from kernel_core.errors import CallerError, ConfigError
 from kernel_core.generator.graded import answered_problems
 from kernel_core.problems.generate import generate
 from kernel_core.problems.modules.generate import generate_modules
@@ -81,6 +81,24 @@ def test_the_report_accounts_for_every_row(tmp_path: Path, kernelbook_row: Any, 
         {"source": "rows.jsonl", "step": "deduplicate", "why": "exact duplicate", "rows": 1},
     ]
     assert report.dropped[1].examples == ("2 = rows.jsonl/1",)
+
+
+def test_problems_of_a_folder_leave_the_snapshot(
+    tmp_path: Path, kernelbook_row: Any, write_jsonl: Any
+) -> None:
+    rows = write_jsonl([kernelbook_row(1)])
+    build_snapshot(IngestConfig(sources=(str(rows),), decontaminate_against=()), Store(tmp_path / "all"))
+    [kept] = load_snapshot(Store(tmp_path / "all"))
+    (tmp_path / "asked").mkdir()
+    (tmp_path / "asked" / "same.py").write_text(kept.reference_code)
+    sources = ("generator", str(rows))
+    held = IngestConfig(sources=sources, generator_rows=4, decontaminate_against=(str(tmp_path / "asked"),))
+    build_snapshot(held, Store(tmp_path / "held"))
+    assert [entry.reason for entry in load_report(Store(tmp_path / "held")).dropped] == ["evaluation problem"]
+    with pytest.raises(ConfigError, match="or a folder of problems"):
+        build_snapshot(
+            held.model_copy(update={"decontaminate_against": ("nowhere",)}), Store(tmp_path / "bad")
+        )
 
 
 def test_a_finished_snapshot_is_returned_and_another_config_rebuilds_it(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from golden import differences, recorded
 
 from flows.presets import STAGES, build_parameters, preset, presets, settings_for
 from kernel_core.config import MismatchConfig
+from kernel_core.config.evaluate import UNTAUGHT_PROBLEMS
 from kernel_core.dialogue.turns import Completion, Trajectory, Turn
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.learn.credit import paid_rewards
@@ -146,6 +147,10 @@ def test_an_untaught_model_is_told_the_form_of_an_answer():
     assert evaluation.rollout.template == "compact"
     assert evaluation.of_untaught.rollout.template == "full"
     assert evaluation.of_untaught.samples_per_problem == 1
+    limits = {group.limit for group in evaluation.of_untaught.groups.values()}
+    assert evaluation.of_untaught.problems.limit == UNTAUGHT_PROBLEMS and limits == {UNTAUGHT_PROBLEMS}
+    few = evaluation.model_copy(update={"problems": evaluation.problems.at_most(7)})
+    assert few.of_untaught.problems.limit == 7
 
 
 def test_whoever_writes_kernels_on_a_gpu_has_room_for_them():
