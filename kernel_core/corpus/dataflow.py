@@ -12,7 +12,7 @@ import ast
 import hashlib
 from collections.abc import Mapping
 
-from kernel_core.corpus.canonical import OWN_ATTRIBUTE
+from kernel_core.corpus.canonical import OWN_ATTRIBUTE, OWN_NAME
 
 _COMMUTATIVE = (ast.Add, ast.Mult)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -21,17 +21,22 @@ _MAX_DEPTH = 4
 
 
 def dataflow_of(tree: ast.Module) -> str:
-    """Hash of what `forward` returns, of a tree in canonical names; with several classes, of all of them."""
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    flows = [_Flow(cls).of_method("forward", ()) for cls in classes]
+    """Hash what `forward` and the module's helper functions return, of a tree in canonical names.
+
+    With several classes it covers all of them.
+    """
+    flows = [_Flow(node).of_method("forward", ()) for node in tree.body if isinstance(node, ast.ClassDef)]
+    functions = [node for node in tree.body if isinstance(node, _Function) and node.name.startswith(OWN_NAME)]
+    flows += [_Flow().of_function(function) for function in functions]
     return _hash("module", *sorted(flows))
 
 
 class _Flow:
-    """Follows the methods of one class."""
+    """Follows the methods of one class, or a function."""
 
-    def __init__(self, cls: ast.ClassDef) -> None:
-        self._methods = {node.name: node for node in cls.body if isinstance(node, _Function)}
+    def __init__(self, cls: ast.ClassDef | None = None) -> None:
+        body = cls.body if cls is not None else []
+        self._methods = {node.name: node for node in body if isinstance(node, _Function)}
         self._depth = 0
         self._layers: dict[str, str] = {}
         constructor = self._methods.get("__init__")
@@ -52,6 +57,12 @@ class _Flow:
         values = self._followed(method, dict(zip(own, arguments, strict=False)) if arguments else own)
         self._depth -= 1
         return values.get("return", "nothing")
+
+    def of_function(self, function: _Function) -> str:
+        """Hash a function's return value for its own parameters."""
+        names = (argument.arg for argument in function.args.args)
+        values = {name: f"argument {index}" for index, name in enumerate(names)}
+        return self._followed(function, values).get("return", "nothing")
 
     def _followed(self, function: _Function, values: dict[str, str]) -> dict[str, str]:
         """Each variable's value at the end, and what is returned under `return`."""

@@ -139,6 +139,27 @@ class Model(nn.Module):
     assert fingerprint(source).operators == ("linear", "relu", "scale", "softmax")
 
 
+FUNCTION = """import torch
+
+
+def {name}({x}):
+    return {body}
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return {name}(x)
+"""
+
+
+def test_the_data_flow_of_a_helper_function_counts() -> None:
+    def flow(name: str, x: str, body: str) -> str:
+        return fingerprint(FUNCTION.format(name=name, x=x, body=body)).dataflow
+
+    assert flow("halved", "x", "x.exp() * 0.5") == flow("scaled", "values", "0.25 * values.exp()")
+    assert flow("halved", "x", "x.exp() * 0.5") != flow("halved", "x", "x.log() * 0.5")
+
+
 @pytest.mark.parametrize("text", ["def f(:", "a\x00b", "(" * 5000, "1" + "+1" * 20_000], ids=range(4))
 def test_what_is_not_python_is_named_so_whatever_it_is(text: str) -> None:
     with pytest.raises(NotPython):
