@@ -1,4 +1,4 @@
-"""Decoder layers of a causal language model: the units of sharding and of gradient checkpointing."""
+"""Decoder layers of a causal language model: the units of sharding, compiling and gradient checkpointing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
+import torch
 from torch.utils.checkpoint import checkpoint
 
 from kernel_core.policy.fast_decode.patched_modules import lent
@@ -18,6 +19,12 @@ def decoder_layers(model: Any) -> list[Any]:
     """
     names = set(getattr(model, "_no_split_modules", None) or ())
     return [module for module in model.modules() if names & {kind.__name__ for kind in type(module).__mro__}]
+
+
+def compiled(model: Any, enabled: bool) -> AbstractContextManager[None]:
+    """Layers that `torch.compile` fuses, once for sequences of all lengths."""
+    layers = decoder_layers(model) if enabled else []
+    return lent([(layer, torch.compile(layer.forward, dynamic=True)) for layer in layers])
 
 
 def computed_again(model: Any, enabled: bool) -> AbstractContextManager[None]:

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, Qwen2Co
 from kernel_core.learn import answer_loss
 from kernel_core.learn.answer_loss import floored, has_plain_head, packed_loss
 from kernel_core.learn.batch import TokenRow, collate
-from kernel_core.learn.decoder_layers import computed_again
+from kernel_core.learn.decoder_layers import compiled, computed_again, decoder_layers
 from kernel_core.learn.packing import can_pack, pack, packed_attention, plan_packs
 
 SMALL = {
@@ -90,6 +90,20 @@ def test_with_adapters_too(rows):
     assert can_pack(model) and has_plain_head(model)
     torch.testing.assert_close(packed, padded, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(gradients, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("again", [False, True])
+def test_compiled_layers_give_the_same_gradient_at_other_lengths(rows, again):
+    model = model_of(Qwen2Config)
+    parts = [rows, rows[1:]]
+    expected = [gradients_of(model, padded_loss(model, part)) for part in parts]
+    with packed_attention(model), compiled(model, True):
+        for part, gradients in zip(parts, expected, strict=True):
+            with computed_again(model, again):
+                learned = gradients_of(model, packed_loss(model, pack(part, "cpu")))
+            torch.testing.assert_close(learned, gradients, rtol=1e-4, atol=1e-5)
+    assert not any("forward" in vars(layer) for layer in decoder_layers(model))
 
 
 def test_a_loss_that_teaches_nothing_is_the_same(rows):

@@ -13,6 +13,7 @@ from kernel_core.config import ColdStartConfig, TrainConfig
 from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.checkpoint import Files
 from kernel_core.learn.cold_start.passes import Passes, shuffled_batches
+from kernel_core.learn.decoder_layers import compiled
 from kernel_core.learn.distributed.data_parallel import ALONE, Share
 from kernel_core.learn.update import (
     clip_and_step,
@@ -27,6 +28,8 @@ from kernel_core.policy.trainable import Trainable
 from kernel_core.store import Store
 
 MAX_GRAD_NORM = 1.0
+_LEAST_COMPILED_TOKENS = 5_000_000
+"""On an H200 compiled layers of 0.5 B read 113 thousand tokens a second in place of 77, after 22 s."""
 
 
 class Updated(NamedTuple):
@@ -96,7 +99,15 @@ def open_updater(
     passes = Passes.of(policy, minibatch_tokens, config.loss_floor)
     if training is not None and training.has_group and config.shared:
         return GroupUpdater(passes, config, store, training)
-    return TorchUpdater(passes, new_optimiser(policy.model, config.lr, config.weight_decay))
+    optimiser = new_optimiser(policy.model, config.lr, config.weight_decay)
+    return TorchUpdater(passes, optimiser, compiles=_earns_compiling(passes, config))
+
+
+def _earns_compiling(passes: Passes, config: ColdStartConfig) -> bool:
+    """Return True for packed passes of all weights on a GPU that are many enough."""
+    policy = passes.policy
+    measured = passes.packed and policy.device.type == "cuda" and not hasattr(policy.model, "peft_config")
+    return measured and config.steps * config.batch_tokens >= _LEAST_COMPILED_TOKENS
 
 
 class _Whole:
@@ -118,15 +129,23 @@ class _Whole:
 class TorchUpdater(_Whole):
     """AdamW on the weights in this process, which has a share of them in a group of learners."""
 
-    def __init__(self, passes: Passes, optimiser: torch.optim.Optimizer, share: Share = ALONE) -> None:
+    def __init__(
+        self,
+        passes: Passes,
+        optimiser: torch.optim.Optimizer,
+        share: Share = ALONE,
+        *,
+        compiles: bool = False,
+    ) -> None:
         self._passes, self._policy, self._share = passes, passes.policy, share
         self.optimiser = optimiser
+        self._compiles = compiles
 
     @contextmanager
     def training(self) -> Iterator[None]:
         """See `Updater`; backward passes belong inside the block too."""
         self._policy.model.train()
-        with self._passes.prepared():
+        with self._passes.prepared(), compiled(self._policy.model, self._compiles):
             yield
         self._policy.model.eval()
 
