@@ -12,8 +12,8 @@ from kernel_core.gym.sandbox.fork_server import ForkServer
 from kernel_core.gym.workers.child import ChildSession, open_caged_child
 from kernel_core.gym.workers.gpu_locks import Drawn, nothing_drawn
 
-_TIMES_THE_WEIGHTS = 12
-"""Addresses that an interpreted pass takes for each byte of a weight: two copies, marks of accesses,
+_TIMES_THE_WEIGHTS = 24
+"""Addresses that interpreted passes take for each byte of a weight: two copies, marks of accesses twice,
 and its record."""
 
 
