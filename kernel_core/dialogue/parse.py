@@ -18,19 +18,19 @@ so these are the rules, in order:
 4. The last piece that binds `ModelNew` counts: a later piece revises an earlier one. Pieces that define names
    which it uses and does not define are joined to it in their order; the last definition of a name counts.
 5. The result must be Python that parses, with a `ModelNew` that has or inherits `forward`.
+6. Definitions of the problem's text that the result uses and lacks are put in front of it (`borrowing`).
 """
 
 from __future__ import annotations
 
 import ast
-import builtins
 import functools
 import json
 import re
 import textwrap
-from collections.abc import Iterator
 from itertools import islice
 
+from kernel_core.dialogue.borrowing import defined, missing, tree_of, with_definitions
 from kernel_core.problems.syntax import syntax_tree
 from kernel_core.records import Candidate, NoCandidate
 
@@ -57,8 +57,11 @@ _MODULES = frozenset({"Module", "object"})
 """Base classes that give a module no `forward`."""
 
 
-def parse_completion(text: str, finish_reason: str) -> Candidate | NoCandidate:
-    """Return the candidate in a completion, or the precise reason for none. Never raises."""
+def parse_completion(text: str, finish_reason: str, problem: str = "") -> Candidate | NoCandidate:
+    """Return the candidate in a completion, or the precise reason for none. Never raises.
+
+    `problem` is the text that the completion answers, and may leave out where it keeps it.
+    """
     is_cut = finish_reason == "length"
     plain = _SPECIAL_TOKENS_AT_END.sub("", text.replace("\r\n", "\n").translate(_LAYOUT))
     thinking, answer = _split_thinking(plain, is_cut)
@@ -73,10 +76,10 @@ def parse_completion(text: str, finish_reason: str) -> Candidate | NoCandidate:
         else:
             reason = _cut_short("no <KERNEL> block", finish_reason)
         return NoCandidate(reason=reason, thinking=thinking)
-    problem = _fault(source)
-    if problem is not None:
-        return NoCandidate(reason=problem, thinking=thinking)
-    return Candidate.from_source(source, thinking)
+    fault = _fault(source)
+    if fault is not None:
+        return NoCandidate(reason=fault, thinking=thinking)
+    return Candidate.from_source(with_definitions(source, problem), thinking)
 
 
 def _split_thinking(text: str, is_cut: bool) -> tuple[str, str | None]:
@@ -109,7 +112,7 @@ def _kernel_source(answer: str, is_cut: bool) -> str | None:
     if blocks or is_cut:
         return blocks[-1] if blocks else None
     bare = next(
-        (text for text in (_unquoted(_trimmed(answer)), _without_prose(answer)) if _tree(text) is not None),
+        (text for text in (_unquoted(_trimmed(answer)), _without_prose(answer)) if tree_of(text) is not None),
         "",
     )
     return _joined([bare])
@@ -117,7 +120,7 @@ def _kernel_source(answer: str, is_cut: bool) -> str | None:
 
 def _unquoted(text: str) -> str:
     """Return the last module that an object or a string of JSON or Python quotes, or else the text itself."""
-    if "ModelNew" in _defined(_tree(text)):
+    if "ModelNew" in defined(tree_of(text)):
         return text
     for part in (text.strip(), text[text.find("{") : text.rfind("}") + 1]):
         for read in (functools.partial(json.loads, strict=False), ast.literal_eval):
@@ -154,7 +157,7 @@ def _without_prose(text: str) -> str:
 
 def _pieces_of(body: str) -> list[str]:
     """Return the body of a block, or the fenced blocks in it if it is not Python alone."""
-    return [body] if _tree(body) is not None else _fenced(body, is_cut=False) or [body]
+    return [body] if tree_of(body) is not None else _fenced(body, is_cut=False) or [body]
 
 
 def _fenced(text: str, is_cut: bool) -> list[str]:
@@ -176,7 +179,7 @@ def _closing(text: str, opening: re.Match[str], is_python: bool) -> re.Match[str
     line = rf"^[ \t]*{opening[2][0]}{{{len(opening[2])},}}"
     if is_python:
         for closing in islice(re.compile(line, re.MULTILINE).finditer(text, opening.end()), _CLOSINGS_TRIED):
-            if _tree(_block(text, opening, closing)) is not None:
+            if tree_of(_block(text, opening, closing)) is not None:
                 return closing
     return re.compile(line + r"[ \t]*$", re.MULTILINE).search(text, opening.end())
 
@@ -188,12 +191,12 @@ def _block(text: str, opening: re.Match[str], closing: re.Match[str] | None) -> 
 
 def _joined(pieces: list[str]) -> str | None:
     """Return the last piece that binds `ModelNew`, with the pieces that define its names; else None."""
-    trees = [_tree(piece) for piece in pieces]
+    trees = [tree_of(piece) for piece in pieces]
     last = next(
         (
             index
             for index in range(len(pieces) - 1, -1, -1)
-            if _DEFINES_MODEL.search(pieces[index]) or "ModelNew" in _defined(trees[index])
+            if _DEFINES_MODEL.search(pieces[index]) or "ModelNew" in defined(trees[index])
         ),
         None,
     )
@@ -201,61 +204,13 @@ def _joined(pieces: list[str]) -> str | None:
         return None
     taken, pending = {last}, [last]
     while pending:
-        missing = _missing(trees[pending.pop()]) - set().union(*(_defined(trees[index]) for index in taken))
-        for name in sorted(missing):
-            definers = [index for index, tree in enumerate(trees) if name in _defined(tree)]
+        known = set().union(*(defined(trees[index]) for index in taken))
+        for name in sorted(missing(trees[pending.pop()]) - known):
+            definers = [index for index, tree in enumerate(trees) if name in defined(tree)]
             if definers and definers[-1] not in taken:
                 taken.add(definers[-1])
                 pending.append(definers[-1])
     return "\n\n\n".join(pieces[index] for index in sorted(taken))
-
-
-def _tree(source: str) -> ast.Module | None:
-    try:
-        return syntax_tree(source) if source else None
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the statements of a module's scope, also under conditions and in `try`."""
-    for inner in ast.iter_child_nodes(node):
-        yield inner
-        if isinstance(inner, ast.If | ast.Try | ast.With | ast.ExceptHandler):
-            yield from _statements(inner)
-
-
-def _defined(tree: ast.Module | None) -> set[str]:
-    """Return the names that a module binds in its own scope."""
-    names: set[str] = set()
-    for node in _statements(tree) if tree else ():
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                names.add(name)
-            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-                names |= {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
-            case ast.Assign() | ast.AnnAssign():
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                names |= {
-                    name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)
-                }
-    return names
-
-
-def _missing(tree: ast.Module | None) -> set[str]:
-    """Return the names that a module uses and binds nowhere."""
-    used, bound = set(), _defined(tree) | set(dir(builtins))
-    for node in ast.walk(tree) if tree else ():
-        match node:
-            case ast.Name(id=name, ctx=ast.Load()):
-                used.add(name)
-            case ast.Name(id=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                bound.add(name)
-            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-                bound |= {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
-            case ast.ExceptHandler(name=str(name)):
-                bound.add(name)
-    return used - bound
 
 
 def _trimmed(text: str) -> str:
@@ -275,7 +230,7 @@ def _fault(source: str) -> str | None:
         return f"syntax error in line {error.lineno}: {error.msg}"
     except (ValueError, RecursionError, MemoryError) as error:
         return f"Python cannot read the kernel: {error or type(error).__name__}"
-    if "ModelNew" not in _defined(tree):
+    if "ModelNew" not in defined(tree):
         return "no class ModelNew at the top level"
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ModelNew"]
     if classes and not _may_have_forward(classes[-1], tree):
@@ -286,7 +241,7 @@ def _fault(source: str) -> str | None:
 def _may_have_forward(cls: ast.ClassDef, tree: ast.Module) -> bool:
     """False where neither the class, its bases nor a later assignment can give it `forward`."""
     bases = {base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "?") for base in cls.bases}
-    own = _defined(ast.Module(cls.body, []))
+    own = defined(ast.Module(cls.body, []))
     assigned = any(
         isinstance(node, ast.Attribute) and node.attr == "forward" and isinstance(node.ctx, ast.Store)
         for node in ast.walk(tree)
