@@ -1,8 +1,9 @@
 """Answers that leave out what they keep of the problem's text.
 
-Such an answer is an edit of the problem: new kernels, the functions that change, and of a class its changed
-members alone, in `class ModelNew(Model)` or `class Block(Block)`. `with_definitions` adds what the answer
-uses of the problem, so that a candidate is whole; `without_definitions` leaves it out.
+Such an answer is an edit of the problem: new kernels, changed functions, and classes such as
+`class ModelNew(Model)` or `class Block(Block)` that have the changed members alone. `with_definitions` adds
+the definitions of the problem that the answer uses, so that a candidate is whole; `without_definitions`
+leaves them out.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def with_definitions(answer: str, problem: str) -> str:
     for statement in _lent(lender):
         if statement in taken:
             parts.append(_text(problem, statement))
-        # What replaces a definition stands where it stood: defaults of later functions may name it.
+        # A replaced definition keeps its place: defaults of later functions may name it.
         revised = own.get(getattr(statement, "name", ""))
         if revised is not None and revised not in placed:
             parts.append(_text(answer, revised))
