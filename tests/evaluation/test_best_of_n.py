@@ -12,7 +12,6 @@ from kernel_core.dialogue.turns import Completion, Trajectory, TrajectoryGroup, 
 from kernel_core.errors import ConfigError
 from kernel_core.evaluation.best_of_n import best_of_n, load_selection
 from kernel_core.evaluation.winners import FRESH_DRAWS, rank, select
-from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.policy.scripted import ScriptedPolicy
 from kernel_core.problems.generate import generate
 from kernel_core.progress import silent
@@ -30,11 +29,12 @@ CONFIG = BestOfNConfig(
 
 
 def policy_that_solves_only_the_first():
-    """For the first problem a graded kernel by the seed; for the others a mistake."""
+    """For the first problem a fast kernel by the seed; for the others a mistake."""
 
     def answer(messages, seed):
         made = next(m for m in MADE if m.problem.source.strip() in messages[0]["content"])
-        wanted = [k for k in made.kernels if (k.grade == "mistake") == (made is not MADE[0])]
+        grades = ("fused", "tuned") if made is MADE[0] else ("mistake",)
+        wanted = [kernel for kernel in made.kernels if kernel.grade in grades]
         return format_completion("", wanted[seed % len(wanted)].source)
 
     return ScriptedPolicy(answer)
@@ -130,13 +130,12 @@ def test_winners_holds_the_kernel_as_judged_and_its_evidence(finished):
     assert (folder / table.kernel[0]).is_file()
 
 
-def test_a_candidate_that_fails_the_second_judgement_is_rejected_and_the_next_one_wins(gym):
+def test_a_candidate_that_fails_the_second_judgement_is_rejected_and_the_next_one_wins(finished, gym):
     """The lucky one is a wrong kernel with the record of a right one."""
-    problem, kernels = MADE[0].problem, MADE[0].kernels
-    good = next(kernel.source for kernel in kernels if kernel.grade == "tuned")
-    lucky = next(kernel.source for kernel in kernels if kernel.fault == "wrong_order")
-    request = JudgeRequest(problem=problem, candidate=Candidate.from_source(good), seed=1)
-    first = gym.judge([request])[0]
+    (winner,) = finished[1].winners
+    problem, first = MADE[0].problem, winner.winner.ranked.evaluation
+    good = winner.winner.ranked.candidate.source
+    lucky = next(kernel.source for kernel in MADE[0].kernels if kernel.fault == "wrong_order")
     record = first.model_copy(update={"predicted_speedup": 99.0})
     turns = [
         turn_of(source, trajectory=trajectory).model_copy(update={"evaluation": evaluation})
@@ -146,7 +145,7 @@ def test_a_candidate_that_fails_the_second_judgement_is_rejected_and_the_next_on
         problem_id=problem.id,
         trajectories=tuple(Trajectory(problem_id=problem.id, turns=(turn,)) for turn in turns),
     )
-    selected = select(problem, group, gym, "predicted", seed=0)
+    selected = select(problem, group, gym, "predicted", seed=CONFIG.seed)
     assert [rejudged.ranked.candidate.source for rejudged in selected.rejected] == [lucky]
     assert selected.winner.ranked.candidate.source == good
     assert selected.winner.rank == 1
