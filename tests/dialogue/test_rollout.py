@@ -25,7 +25,7 @@ from kernel_core.gym.pool.verdict_cache import Cache
 from kernel_core.policy.scripted import ScriptedPolicy
 from kernel_core.policy.tiny_model import new_policy
 from kernel_core.problems.generate import generate
-from kernel_core.problems.source import parse_problem
+from kernel_core.problems.source import parse_problem, resize
 from kernel_core.progress import silent
 from kernel_core.records import Candidate, Exemplar, NoCandidate, Verdict
 from kernel_core.retrieval.protocol import Neighbour
@@ -33,7 +33,8 @@ from kernel_core.runs.placement import placed
 
 MADE = generate("train", 2, seed=4, families=("binary_chain", "elementwise_chain"))
 """Families whose kernels are judged fast. Tests that judge them share a seed, so that a verdict is kept."""
-PROBLEMS = [made.problem for made in MADE]
+PROBLEMS = [resize(made.problem, made.problem.cpu_constants) for made in MADE]
+"""Their own sizes are those of a CPU: the judge has no larger ones to run, which takes most of its time."""
 BAD = "I would rather not."
 
 
