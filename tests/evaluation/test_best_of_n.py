@@ -49,7 +49,8 @@ def policy(problems):
     """For the first problem a fast kernel by the seed; for the second a mistake."""
 
     def answer(messages, seed):
-        number = next(n for n, one in enumerate(problems) if one.source.strip() in messages[0]["content"])
+        prompt = messages[0]["content"]
+        number = next(n for n, problem in enumerate(problems) if problem.source.strip() in prompt)
         grades = ("mistake",) if number else ("fused", "tuned")
         wanted = [kernel for kernel in MADE[number].kernels if kernel.grade in grades]
         return format_completion("", wanted[seed % len(wanted)].source)

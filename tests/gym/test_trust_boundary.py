@@ -100,19 +100,19 @@ def test_contracts_hold_as_it_is(copied: Path) -> None:
 
 @pytest.fixture(scope="module")
 def broken(copied: Path) -> str:
-    """What import-linter tells of all planted imports together: a run for each would read all files anew."""
+    """The report of import-linter on all planted imports together: each run reads all files anew."""
     before = {file: file.read_text() for file in {_file_of(importer, copied) for importer, _, _ in _PLANTED}}
     try:
         for importer, imported, _ in _PLANTED:
             assert _file_of(imported, copied).exists()
             with _file_of(importer, copied).open("a") as file:
                 file.write(f"\nimport {imported}\n")
-        code, told = _lint(copied)
+        code, report = _lint(copied)
     finally:
         for file, text in before.items():
             file.write_text(text)
     assert code == 1
-    return told
+    return report
 
 
 @pytest.mark.parametrize(("importer", "imported", "contract"), _PLANTED)

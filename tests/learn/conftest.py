@@ -49,7 +49,8 @@ def exemplars():
     """Six problems of the generator with all their kernels. Their own sizes are those of a CPU: the judge has
     no larger ones to run, which takes most of its time."""
     source = read_registry(SOURCES_FILE).sources["generator"]
-    return [_at_cpu_sizes(one) for one in generated_exemplars(source, IngestConfig(generator_rows=6, seed=3))]
+    drawn = generated_exemplars(source, IngestConfig(generator_rows=6, seed=3))
+    return [_at_cpu_sizes(exemplar) for exemplar in drawn]
 
 
 def _at_cpu_sizes(exemplar: Exemplar) -> Exemplar:
