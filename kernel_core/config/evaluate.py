@@ -16,7 +16,7 @@ MOST_SAMPLES = 4096
 """Per problem: a larger number is a slip of the finger, and would fill the memory before the first answer."""
 
 UNTAUGHT_PROBLEMS = 40
-"""Problems of each group: an untaught model solves next to none, and its answers are as long as may be."""
+"""Problems of a group: an untaught model solves next to none, and its answers are as long as they may be."""
 
 
 class EvaluateConfig(RolloutStageConfig):

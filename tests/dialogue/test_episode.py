@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from exploit_files import PROBLEMS, text_of
+from exploit_files import SMALL_SOFTMAX as SOFTMAX
+from exploit_files import text_of
 
 from kernel_core.config import EnvironmentConfig, RewardWeights, RolloutConfig
 from kernel_core.dialogue.environment import open_source
@@ -12,7 +13,6 @@ from kernel_core.errors import NotFound
 from kernel_core.gym.contract.requests import Gym
 from kernel_core.records import NoCandidate
 
-SOFTMAX = PROBLEMS["softmax_rows"]
 KERNEL = text_of("honest_softmax")
 WEIGHTS = RewardWeights(format=0.1, correct=1.0)
 

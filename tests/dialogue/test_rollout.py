@@ -25,15 +25,16 @@ from kernel_core.gym.pool.verdict_cache import Cache
 from kernel_core.policy.scripted import ScriptedPolicy
 from kernel_core.policy.tiny_model import new_policy
 from kernel_core.problems.generate import generate
-from kernel_core.problems.source import parse_problem
+from kernel_core.problems.source import parse_problem, resize
 from kernel_core.progress import silent
 from kernel_core.records import Candidate, Exemplar, NoCandidate, Verdict
 from kernel_core.retrieval.protocol import Neighbour
 from kernel_core.runs.placement import placed
 
-MADE = generate("train", 2, seed=4, families=("binary_chain", "pool1d"))
-"""Families whose kernels are judged fast."""
-PROBLEMS = [made.problem for made in MADE]
+MADE = generate("train", 2, seed=4, families=("binary_chain", "elementwise_chain"))
+"""Families whose kernels are judged fast. Tests that judge them share a seed, so that a verdict is kept."""
+PROBLEMS = [resize(made.problem, made.problem.cpu_constants) for made in MADE]
+"""Their own sizes are those of a CPU: the judge has no larger ones to run, which takes most of its time."""
 BAD = "I would rather not."
 
 
@@ -88,7 +89,7 @@ def scripted_by_problem(messages, seed):
 def test_turns_are_sampled_judged_and_fed_back(gym):
     retriever = OneExemplar()
     rollouts = roll_out(
-        ScriptedPolicy(scripted_by_problem), gym, PROBLEMS, retriever, config(), group_size=2, seed=0
+        ScriptedPolicy(scripted_by_problem), gym, PROBLEMS, retriever, config(), group_size=2, seed=1
     )
     assert [group.problem_id for group in rollouts.groups] == [problem.id for problem in PROBLEMS]
     assert set(rollouts.samples) == {
@@ -322,19 +323,19 @@ class FailsOnProblem:
         return self.gym.judge(requests, progress)
 
 
-def naive_or_fused(messages, seed):
-    return answer(MADE[0], "fused" if seed % 2 else "naive")
+def tuned_or_fused(messages, seed):
+    return answer(MADE[0], "fused" if seed % 2 else "tuned")
 
 
 def test_a_fault_of_ours_takes_out_its_own_conversation_only_and_is_counted(gym):
     rollouts = roll_out(
-        ScriptedPolicy(naive_or_fused), gym, PROBLEMS[:1], None, config(), group_size=6, seed=1
+        ScriptedPolicy(tuned_or_fused), gym, PROBLEMS[:1], None, config(), group_size=6, seed=1
     )
     first = [one.turns[0].candidate.sha256 for one in rollouts.groups[0].trajectories]
     poison = min(set(first), key=first.count)
     assert 0 < first.count(poison) < 6
     settings = {"retriever": None, "config": config(), "group_size": 6, "seed": 1}
-    policy = ScriptedPolicy(naive_or_fused)
+    policy = ScriptedPolicy(tuned_or_fused)
     failing = FailsOn(gym, {poison})
     with pytest.raises(GymUnavailable):
         roll_out(policy, failing, PROBLEMS[:1], **settings)
@@ -375,8 +376,8 @@ def test_a_problem_that_the_judge_cannot_hand_over_takes_out_its_own_group_only(
 
 def test_a_candidate_that_writes_alone_and_cannot_be_judged_is_left_out_alone(gym):
     alone = config(sampling=SamplingConfig(max_new_tokens=12, batch_size=1))
-    failing = FailsOn(gym, {answer_sha("naive")})
-    policy = ScriptedPolicy(naive_or_fused)
+    failing = FailsOn(gym, {answer_sha("tuned")})
+    policy = ScriptedPolicy(tuned_or_fused)
     left = roll_out(policy, failing, PROBLEMS[:1], None, alone, group_size=6, seed=1, leave_out_faults=True)
     kept = left.groups[0].trajectories
     assert 0 < len(kept) < 6 and left.num_left_out == 6 - len(kept)
@@ -384,7 +385,7 @@ def test_a_candidate_that_writes_alone_and_cannot_be_judged_is_left_out_alone(gy
 
 
 def test_a_passing_fault_of_ours_is_retried_and_nothing_is_lost(gym):
-    policy = ScriptedPolicy(naive_or_fused)
+    policy = ScriptedPolicy(tuned_or_fused)
     usual = roll_out(policy, gym, PROBLEMS[:1], None, config(), group_size=2, seed=1)
     shas = {turn.candidate.sha256 for one in usual.groups[0].trajectories for turn in one.turns}
     once = FailsOn(gym, shas, times=1)
@@ -394,10 +395,10 @@ def test_a_passing_fault_of_ours_is_retried_and_nothing_is_lost(gym):
 
 
 def test_a_gym_that_answers_nothing_is_an_error_even_where_faults_are_left_out(gym):
-    shas = {answer_sha(grade) for grade in ("naive", "fused")}
+    shas = {answer_sha(grade) for grade in ("tuned", "fused")}
     with pytest.raises(GymUnavailable):
         roll_out(
-            ScriptedPolicy(naive_or_fused),
+            ScriptedPolicy(tuned_or_fused),
             FailsOn(gym, shas),
             PROBLEMS[:1],
             None,
@@ -413,7 +414,7 @@ def answer_sha(grade):
 
 
 def test_a_kernel_that_is_fast_enough_ends_its_conversation_and_a_correct_one_does_not(gym):
-    policy = ScriptedPolicy(naive_or_fused)
+    policy = ScriptedPolicy(tuned_or_fused)
     for threshold, turns in ((0.01, 1), (1000.0, 2)):
         settings = config(stop_at_speedup=threshold)
         rollouts = roll_out(policy, gym, PROBLEMS[:1], None, settings, group_size=2, seed=1)

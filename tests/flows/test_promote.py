@@ -71,6 +71,7 @@ def test_a_better_checkpoint_takes_the_name_and_the_same_one_again_does_not(pref
 
 
 def test_a_candidate_that_was_replaced_since_its_event_is_refused(prefect_api, tmp_path):
+    run_with_index(tmp_path, WATCHED, IngestConfig(generator_rows=1, decontaminate_against=()))
     publish(tmp_path, 1, LITTLE)
     with pytest.raises(ConfigError, match=r"has the digest .* replaced since"):
         promote(

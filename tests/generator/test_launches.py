@@ -16,7 +16,6 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from kernel_core.generator.answer import answer
-from kernel_core.generator.draw.problems import generate_graphs
 from kernel_core.generator.read import load_module
 from kernel_core.problems.load import load_file
 from kernel_core.problems.source import parse_problem
@@ -73,13 +72,13 @@ def run(given: Problem, source: str, folder: Path) -> None:
         model(*module.get_inputs())
 
 
-def checked(problems: dict[str, Problem], launches: list[str], folder: Path) -> dict[str, str]:
-    """Errors of the host code by the problem's name."""
+def faults(answered: dict[str, tuple[Problem, str]], launches: list[str], folder: Path) -> dict[str, str]:
+    """Errors of the host code of answers by the problem's name."""
     errors = {}
-    for name, given in problems.items():
+    for name, (given, source) in answered.items():
         before = len(launches)
         try:
-            run(given, answer(given).source, folder)
+            run(given, source, folder)
         except Exception as error:
             errors[name] = f"{type(error).__name__}: {error}"
         else:
@@ -88,26 +87,36 @@ def checked(problems: dict[str, Problem], launches: list[str], folder: Path) -> 
     return errors
 
 
+def answered(given: Problem) -> tuple[Problem, str]:
+    return given, answer(given).source
+
+
 def parsed(source: str) -> Problem:
     return parse_problem(source, id="test", suite="test")
 
 
-def test_each_schedule_and_each_page_gives_its_kernels_every_parameter_once(launches, tmp_path):
+def test_each_page_gives_its_kernels_every_parameter_once(launches, tmp_path):
     pages = [path for path in PAGES.glob("*.py") if not path.stem.endswith(("_kernel", "make"))]
-    problems = {path.stem: load_file(path) for path in pages}
-    problems |= {name: parsed(source) for name, source in BY_SCHEDULE.items()}
-    assert len(pages) == 20 and not checked(problems, launches, tmp_path)
+    problems = {path.stem: answered(load_file(path)) for path in pages}
+    assert len(pages) == 20 and not faults(problems, launches, tmp_path)
 
 
-def test_drawn_problems_give_their_kernels_every_parameter_once(launches, tmp_path):
-    drawn = [made.problem for made in generate_graphs("train", 60, 4)]
-    assert not checked({given.id: given for given in drawn}, launches, tmp_path)
+def test_each_schedule_gives_its_kernels_every_parameter_once(answers_by_schedule, launches, tmp_path):
+    problems = {name: (parsed(BY_SCHEDULE[name]), text) for name, text in answers_by_schedule.items()}
+    assert len(problems) == len(BY_SCHEDULE) and not faults(problems, launches, tmp_path)
+
+
+def test_drawn_problems_give_their_kernels_every_parameter_once(
+    drawn_graphs, answers_of_graphs, launches, tmp_path
+):
+    problems = {given.id: (given, answers_of_graphs[given.id]) for given in drawn_graphs}
+    assert len(problems) == 60 and not faults(problems, launches, tmp_path)
 
 
 def test_a_kernel_of_which_one_size_is_one_gets_all_numbers_of_a_dilation_or_none(launches, tmp_path):
     layer = "self.conv = nn.Conv3d(6, 5, (3, 3, 1), dilation=2)"
     source = problem("self.conv(a)", "torch.randn(2, 6, 9, 11, 7)", layers=layer)
-    assert not checked({"conv": parsed(source)}, launches, tmp_path)
+    assert not faults({"conv": answered(parsed(source))}, launches, tmp_path)
     assert "conv3d_kernel" in launches
 
 

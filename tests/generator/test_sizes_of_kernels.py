@@ -8,10 +8,9 @@ import re
 import pytest
 
 from kernel_core.generator.answer import answer
-from kernel_core.generator.draw.problems import generate_graphs
 from kernel_core.generator.lines import joined
 from kernel_core.problems.source import parse_problem
-from tests.generator.small_problems import BY_SCHEDULE, problem
+from tests.generator.small_problems import problem
 
 
 def kernels(source: str) -> dict[str, list[str]]:
@@ -33,9 +32,8 @@ def parameters(source: str) -> list[str]:
     return names
 
 
-def test_arguments_of_drawn_kernels_differ_and_stand_in_one_order():
-    sources = [answer(made.problem, on_meta=True).source for made in generate_graphs("train", 60, 5)]
-    sources += [written(source) for source in BY_SCHEDULE.values()]
+def test_arguments_of_drawn_kernels_differ_and_stand_in_one_order(answers_of_graphs, answers_by_schedule):
+    sources = [*answers_of_graphs.values(), *answers_by_schedule.values()]
     seen = 0
     for name, names in (kernel for source in sources for kernel in kernels(source).items()):
         assert len(set(names)) == len(names), name

@@ -7,7 +7,6 @@ import ast
 import pytest
 
 from kernel_core.generator.answer import answer
-from kernel_core.generator.draw.problems import generate_graphs
 from kernel_core.generator.module import input_texts, kept
 from kernel_core.problems.modules.generate import generate_modules
 from kernel_core.problems.source import parse_problem
@@ -164,13 +163,13 @@ def inner_statements(node: ast.stmt) -> list[ast.stmt]:
 
 
 @pytest.mark.parametrize("suite", ["graphs", "modules"])
-def test_kept_statements_of_drawn_problems_are_those_of_the_problem(suite):
-    drawn = generate_modules("train", 60, 7)
+def test_kept_statements_of_drawn_problems_are_those_of_the_problem(suite, drawn_graphs, answers_of_graphs):
     if suite == "graphs":
-        drawn = [made.problem for made in generate_graphs("train", 60, 7)]
+        drawn = [(problem, answers_of_graphs[problem.id]) for problem in drawn_graphs]
+    else:
+        drawn = [(made, answer(made, on_meta=True).source) for made in generate_modules("train", 60, 7)]
     copied = 0
-    for problem in drawn:
-        text = answer(problem, on_meta=True).source
+    for problem, text in drawn:
         tree, own = ast.parse(text), ast.parse(problem.source)
         old, new = members(own, "Model"), members(tree, "ModelNew")
         definitions = {plain(node) for node in own.body}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from exploit_files import PROBLEMS, text_of
+from exploit_files import PROBLEMS, SMALL_SOFTMAX, text_of
 
 from kernel_core.config import GymConfig
 from kernel_core.gym.contract.requests import JudgeRequest
@@ -70,7 +70,7 @@ def softmax_request() -> Callable[..., JudgeRequest]:
 
     def make(number: int = 0, **changes: object) -> JudgeRequest:
         candidate = Candidate.from_source(f"{text}\n# candidate {number}\n")
-        request = JudgeRequest(problem=PROBLEMS["softmax_rows"], candidate=candidate, seed=5)
+        request = JudgeRequest(problem=SMALL_SOFTMAX, candidate=candidate, seed=5)
         return request.model_copy(update=changes)
 
     return make

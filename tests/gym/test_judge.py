@@ -398,9 +398,9 @@ def test_the_same_seed_gives_the_same_evaluation(
 
 
 def test_a_correct_evaluation_says_how_it_was_isolated_and_what_moved(
-    gym: PooledGym, softmax_request: Callable[..., JudgeRequest]
+    gym: PooledGym, softmax_request: Callable[..., JudgeRequest], problems: dict[str, Problem]
 ) -> None:
-    [evaluation] = gym.judge([softmax_request()])
+    [evaluation] = gym.judge([softmax_request(problem=problems["softmax_rows"])])
     assert {"files", "network", "processes", "rlimits"} <= set(evaluation.sandbox)
     assert evaluation.traffic is not None
     assert evaluation.traffic.bytes_distinct == 2 * 4 * 8192 * 4096

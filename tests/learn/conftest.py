@@ -24,6 +24,8 @@ from kernel_core.corpus.registry import SOURCES_FILE, read_registry
 from kernel_core.learn.cold_start.dataset import build_conversations
 from kernel_core.learn.cold_start.sft import cold_start, starting_policy
 from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.problems.source import parse_problem, resize
+from kernel_core.records import Exemplar
 from kernel_core.store import Store
 
 POLICY = PolicyConfig(
@@ -44,9 +46,18 @@ def gym(quick_gym):
 
 @pytest.fixture(scope="session")
 def exemplars():
-    """Six problems of the generator with all their kernels."""
+    """Six problems of the generator with all their kernels. Their own sizes are those of a CPU: the judge has
+    no larger ones to run, which takes most of its time."""
     source = read_registry(SOURCES_FILE).sources["generator"]
-    return list(generated_exemplars(source, IngestConfig(generator_rows=6, seed=3)))
+    drawn = generated_exemplars(source, IngestConfig(generator_rows=6, seed=3))
+    return [_at_cpu_sizes(exemplar) for exemplar in drawn]
+
+
+def _at_cpu_sizes(exemplar: Exemplar) -> Exemplar:
+    text = f"# cpu: {exemplar.cpu_sizes}\n{exemplar.reference_code}"
+    problem = parse_problem(text, id=exemplar.id, suite=exemplar.source)
+    small = resize(problem, problem.cpu_constants)
+    return exemplar.model_copy(update={"reference_code": small.source})
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from exploit_files import EXPLOITS, text_of
+from exploit_files import PROBLEMS, SMALL_SOFTMAX, text_of
 from http_server import is_healthy
 from judge_load import judged_by_service, judges_killed, put_load, silent_client
 from waiting import LIMIT_S, eventually
@@ -20,13 +20,11 @@ from kernel_core.errors import ConfigError, GymUnavailable, NotAProblem
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.contract.version import GYM_VERSION
 from kernel_core.gym.pool.pool import PooledGym
-from kernel_core.problems.load import load_file
 from kernel_core.records import Candidate, NoCandidate, Verdict
 from kernel_core.serve.body_limit import MOST_BYTES
 from kernel_core.serve.client import JudgeClient
 from kernel_core.serve.messages import JudgeCall
 
-PROBLEM = EXPLOITS / "problems" / "softmax_rows.py"
 HONEST = text_of("honest_softmax")
 KEYS = ("key-of-ada-0123456789", "key-of-bea-0123456789")
 KEY = KEYS[0]
@@ -34,7 +32,7 @@ Serve = Callable[..., AbstractContextManager[str]]
 
 
 def _call(**changes: Any) -> JudgeCall:
-    values = {"id": uuid.uuid4().hex, "problem": PROBLEM.read_text(), "kernel": HONEST, "seed": 1}
+    values = {"id": uuid.uuid4().hex, "problem": SMALL_SOFTMAX.source, "kernel": HONEST, "seed": 1}
     return JudgeCall.model_validate(values | changes)
 
 
@@ -63,7 +61,7 @@ def _post(url: str, path: str, body: Any, key: str = KEY) -> httpx.Response:
 
 
 def test_the_client_is_a_gym(url: str, gym: PooledGym) -> None:
-    problem = load_file(PROBLEM)
+    problem = PROBLEMS["softmax_rows"]
     requests = [
         JudgeRequest(problem=problem, candidate=Candidate.from_source(HONEST), seed=3),
         JudgeRequest(problem=problem, candidate=NoCandidate(reason="no <KERNEL> block"), seed=3),
@@ -161,9 +159,8 @@ def test_calls_beyond_the_room_are_refused_and_the_client_asks_again(gym: Pooled
     held = Held(gym)
     with serve(held, capacity=2, share=1) as url:
         held.begins_once(lambda: 'dojo_refused_total{error="Busy"}' in _metrics(url))
-        problem = load_file(PROBLEM)
         requests = [
-            JudgeRequest(problem=problem, candidate=Candidate.from_source(f"{HONEST}\n# {n}"), seed=n)
+            JudgeRequest(problem=SMALL_SOFTMAX, candidate=Candidate.from_source(f"{HONEST}\n# {n}"), seed=n)
             for n in range(4)
         ]
         with JudgeClient(url, KEY, at_once=4) as client:
