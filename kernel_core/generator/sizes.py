@@ -156,6 +156,11 @@ def same(size: int, other: int) -> bool:
     return not (is_named(size) and is_named(other)) or host(size) == host(other)
 
 
+def of_axis(size: int) -> int:
+    """Return the size of an axis with a text, so that a kernel takes it as an argument; 0 and 1 stay."""
+    return Size(size, str(size)) if type(size) is int and size > 1 else size
+
+
 def is_one(size: int) -> bool:
     """True for the literal 1: a named size may be 1 by chance."""
     return int(size) == 1 and not is_named(size)
@@ -164,12 +169,6 @@ def is_one(size: int) -> bool:
 def ceil_div(size: int, by: int) -> Size:
     """Blocks of `by` that cover `size`, as a host expression."""
     return Size(-(-int(size) // int(by)), f"triton.cdiv({host(size)}, {host(by)})", PRODUCT)
-
-
-def root(value: float, function: str = "sqrt") -> float:
-    """`math.sqrt` and its like, with the expression kept."""
-    result: float = getattr(math, function)(float(value))
-    return Number(result, f"math.{function}({host(value)})") if is_named(value) else result
 
 
 def _joined(left: Any, sign: str, right: Any) -> Any:
@@ -189,7 +188,7 @@ def _joined(left: Any, sign: str, right: Any) -> Any:
             return _multiplied([*_factors(left), *_factors(right)], int(left) * int(right))
         if sign == "//" and (rest := _cancelled(left, right)) is not None:
             return _multiplied(rest, int(left) // int(right))
-        if sign in "+-" and isinstance(left, Size) and not is_named(right):
+        if sign in "+-" and isinstance(left, Size) and type(right) is int:
             base, before = left.offset
             return _shifted(base, before + (right if sign == "+" else -right))
     binds = SUM if sign in "+-" else PRODUCT

@@ -106,7 +106,7 @@ class KernelText:
 
     def size(self, size: Any, name: str = "") -> str:
         """A number in the kernel: a literal, or an argument."""
-        if not is_named(size):
+        if not isinstance(size, Size) and not is_named(size):
             return f"({host(size)})" if isinstance(size, Number) and " " in size.text else host(size)
         text = canonical(size)
         if text in self._arguments:
@@ -127,7 +127,8 @@ class KernelText:
             words = ["numel" if is_whole else "size" if isinstance(size, Size) else "scale"]
         if re.match(r"1(\.0)? - (?!.* [+-] )", text) and words:
             words = [f"one_minus_{'_'.join(words)}"]
-        argument = self._argument(named or (words[-1] if words else "scale"))
+        words = words or ["size" if isinstance(size, Size) else "scale"]
+        argument = self._argument(named or words[-1])
         self.numbers[argument], self._arguments[text] = text, argument
         if isinstance(size, Size):
             self.sizes[argument] = size

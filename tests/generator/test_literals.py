@@ -70,6 +70,38 @@ def test_a_scalar_is_the_expression_of_the_text(expression: str, in_kernel: str,
     assert on_host in host, host
 
 
+def source_of(expression: str, *inputs: str) -> tuple[str, str]:
+    """The kernels and the host code for an expression of `a`, `b` and so on."""
+    asked = parse_problem(problem(expression, *inputs), id="test", suite="test")
+    kernels, _, host = answer(asked).source.partition("class ModelNew")
+    return kernels, host
+
+
+def test_a_literal_size_is_read_from_a_shape_and_no_product_of_sizes_is_written() -> None:
+    resized = "F.interpolate(a, size=(60, 80), mode='bilinear', align_corners=False)"
+    kernels, host = source_of(f"torch.relu({resized})", "torch.randn(2, 3, 15, 35)")
+    assert "i % W\n" in kernels and "i // W % H\n" in kernels and "i // W // H" in kernels
+    assert not any(number in kernels + host for number in ("4800", "14400", "0.25", "0.4375"))
+    assert "*out.shape[2:]" in host and "(*a.shape[:2], 60, 80)" in host
+
+
+def test_sizes_of_a_literal_shape_are_not_multiplied() -> None:
+    kernels, host = source_of(
+        "torch.exp(a).reshape(5, 6, 4).transpose(1, 2).flatten(1)", "torch.randn(5, 24)"
+    )
+    assert "i % N2\n" in kernels and "i // N2 // M" in kernels
+    assert "24" not in kernels and "120" not in host and "4 * 6" in host
+
+
+def test_numbers_of_the_table_keep_their_expression() -> None:
+    kernels, _ = source_of("F.interpolate(a, scale_factor=3, mode='bilinear')", "torch.randn(2, 3, 5, 7)")
+    assert "* (1.0 / 3)" in kernels and "0.333" not in kernels
+    kernels, _ = source_of("torch.linalg.vector_norm(a, ord=3, dim=1)", "torch.randn(4, 7)")
+    assert "1.0 / 3" in kernels and "0.333" not in kernels
+    kernels, host = source_of("F.rms_norm(a, (7,))", "torch.randn(4, 7)")
+    assert "e-07" not in kernels and "torch.finfo(torch.float32).eps" in host
+
+
 def test_a_constructor_and_a_plan_have_the_numbers_of_the_text() -> None:
     written = answer(parse_problem(problem("torch.relu(a) * 1e-8", "torch.randn(3, 4)"), id="t", suite="t"))
     assert "relu * 1e-08" in written.source or "* 1e-08" in written.source
