@@ -15,7 +15,7 @@ from triton.language.extra import libdevice
 @triton.jit
 def lerp_rpow_sqrt_kernel(
     average_ptr, grad_ptr, square_ptr, weight_ptr, step_ptr, out_ptr, out2_ptr, out3_ptr,
-    n_elements, decay, rate, BLOCK: tl.constexpr,
+    n_elements, one_minus_rate_decay, rate, BLOCK: tl.constexpr,
 ):
     # Each program computes one block of elements.
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -30,7 +30,8 @@ def lerp_rpow_sqrt_kernel(
     weight = tl.load(weight_ptr + i, mask=mask, other=0.0)
     step = tl.load(step_ptr)
     total = tl.sqrt(out2 / (1 - libdevice.pow(0.999, step))) + 1e-08
-    out3 = weight * decay - rate * out / (1 - libdevice.pow(0.9, step)) / total
+    quotient = rate * out / (1 - libdevice.pow(0.9, step)) / total
+    out3 = weight * one_minus_rate_decay - quotient
     tl.store(out3_ptr + i, out3, mask=mask)
 
 

@@ -15,10 +15,10 @@ def interpolate_kernel(x_ptr, finer_ptr, out_ptr, n_elements, H, W, H2, W2, BLOC
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = i < n_elements
     w = i % W
-    upper = tl.maximum((w.to(tl.float32) + 0.5) * 0.5 - 0.5, 0.0)
+    upper = tl.maximum((w.to(tl.float32) + 0.5) * (1.0 / 2) - 0.5, 0.0)
     lower = tl.minimum(upper.to(tl.int64), W2 - 1)
     h = i // W % H
-    upper2 = tl.maximum((h.to(tl.float32) + 0.5) * 0.5 - 0.5, 0.0)
+    upper2 = tl.maximum((h.to(tl.float32) + 0.5) * (1.0 / 2) - 0.5, 0.0)
     lower2 = tl.minimum(upper2.to(tl.int64), H2 - 1)
     bc = i // W // H
     x = tl.load(x_ptr + (bc * H2 + lower2) * W2 + lower, mask=mask, other=0.0)

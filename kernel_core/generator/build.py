@@ -15,7 +15,7 @@ from kernel_core.generator.index import letters
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.names import bind, expands, unify
 from kernel_core.generator.operators.pointwise import pointwise
-from kernel_core.generator.sizes import host, is_named, is_one, product
+from kernel_core.generator.sizes import host, is_named, is_one, product, without_text
 
 Operand = Any
 """A value or a number."""
@@ -110,7 +110,7 @@ def cast(x: Value, dtype: torch.dtype) -> Value:
 
 def full(shape: Sequence[int], value: Operand, dtype: torch.dtype) -> Value:
     """One number everywhere."""
-    return make("full", (value,), shape, dtype)
+    return make("full", (value if is_named(value) else without_text(value),), shape, dtype)
 
 
 def iota(shape: Sequence[int], dim: int, dtype: torch.dtype, first: Operand = 0, step: Operand = 1) -> Value:

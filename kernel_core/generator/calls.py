@@ -25,7 +25,7 @@ def with_text(value: Any, text: str, fixed: Sequence[int] = FIXED) -> Any:
     """Return a number, or a tuple of them, with its host text; `fixed` numbers and other values stay."""
     if type(value) is int:
         return Size(value, text) if value not in fixed else value
-    if type(value) is float:
+    if isinstance(value, float):
         return Number(value, text)
     if type(value) is tuple and value and all(type(item) in (int, float) for item in value):
         return tuple(with_text(item, f"{text}[{k}]", fixed) for k, item in enumerate(value))

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils._sympy.printers import PythonPrinter
 
 from kernel_core.generator.ir import Unsupported, Value, make
-from kernel_core.generator.sizes import Number, Size, host
+from kernel_core.generator.sizes import Number, Size, host, is_named
 
 Build = Callable[[str, Any, Any], Any]
 """Makes the values of a call by the table: name, arguments, named arguments."""
@@ -49,8 +49,7 @@ def decomposed(function: Any, args: Any, kwargs: Any, build: Build) -> Any:
     Numbers are symbolic too, where the function takes such numbers; else they are literals in the answer.
     Raises Unsupported where an operator has neither an entry nor a decomposition.
     """
-    is_named = any(isinstance(argument, Size) for argument in tree_flatten((args, kwargs))[0])
-    if is_named:
+    if any(isinstance(argument, Size) for argument in tree_flatten((args, kwargs))[0]):
         try:
             return _decomposed(function, args, kwargs, build)
         except Exception:  # many functions take no symbolic number, and each says so in another way
@@ -83,7 +82,7 @@ class _Run(TorchDispatchMode):
     def given(self, argument: Any, mode: FakeTensorMode) -> Any:
         """A symbolic tensor for a value, a symbolic number for a named size, else the argument."""
         if isinstance(argument, Value):
-            dims = [DimDynamic.DYNAMIC if isinstance(n, Size) else DimDynamic.STATIC for n in argument.shape]
+            dims = [DimDynamic.DYNAMIC if is_named(n) else DimDynamic.STATIC for n in argument.shape]
             shape = tuple(map(int, argument.shape))
             tensor = mode.from_tensor(
                 torch.empty(shape, dtype=argument.dtype, device="meta"),

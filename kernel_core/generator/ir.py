@@ -36,6 +36,8 @@ from typing import Any, TypeGuard
 
 import torch
 
+from kernel_core.generator.sizes import of_axis
+
 LAYOUT = ("reshape", "permute", "expand", "slice", "flip", "roll", "pad", "cat", "gather", "take")
 CHEAP = ("point", "cast", "copy", "full", "iota", *LAYOUT)
 """Operators that are computed where they are read."""
@@ -97,7 +99,7 @@ ORIGIN: ContextVar[tuple[int, str]] = ContextVar("ORIGIN", default=(0, ""))
 def make(op: str, inputs: tuple[Any, ...], shape: Any, dtype: torch.dtype, **attributes: Any) -> Value:
     """A value with its attributes, and with the call that it comes from as `origin`."""
     attributes.setdefault("origin", ORIGIN.get())
-    return Value(op, inputs, tuple(shape), dtype, MappingProxyType(attributes))
+    return Value(op, inputs, tuple(map(of_axis, shape)), dtype, MappingProxyType(attributes))
 
 
 def walk(outputs: tuple[Value, ...]) -> list[Value]:

@@ -12,7 +12,7 @@ from typing import Any
 from kernel_core.generator.index import Digit, Index, Joined, Part, Text, flatten, groups_of, is_zero
 from kernel_core.generator.ir import Value
 from kernel_core.generator.places import ATOM, PRODUCT, SUM, wrapped
-from kernel_core.generator.sizes import Number, Size, host, is_named, is_one, product, same
+from kernel_core.generator.sizes import Size, host, is_named, is_one, product, same
 from kernel_core.generator.values import KernelValues, Unfusable
 
 
@@ -139,7 +139,7 @@ class Kernel(KernelValues):
         if not conditions:
             return self.at(x, inner)
         with self.guarded(*conditions):
-            if not self._inside(x) and not isinstance(value.value, Size | Number):
+            if not self._inside(x) and not is_named(value.value):
                 return self._load(x, inner, float(value.value))
             loaded = self.at(x, inner)
         inside = " & ".join(f"({condition.text})" for condition in conditions)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any
 
-from kernel_core.generator.sizes import ATOM, Size, as_size, host, product, run_of, single_dimensions
+from kernel_core.generator.sizes import (
+    ATOM,
+    Size,
+    as_size,
+    host,
+    is_named,
+    product,
+    run_of,
+    single_dimensions,
+)
 
 
 def take_name(wanted: str, taken: set[str], mark: str = "") -> str:
@@ -60,7 +69,7 @@ def bind(size: int, wanted: str) -> int:
 def unify(size: int, other: int) -> None:
     """Say that two sizes are equal for every input that the module takes."""
     names = NAMES.get(None)
-    if names is None or not isinstance(size, Size) or not isinstance(other, Size):
+    if names is None or not isinstance(size, Size) or not (is_named(size) and is_named(other)):
         return
     if canonical(size) != canonical(other):
         names.equal[canonical(other)] = size

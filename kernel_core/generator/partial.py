@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import nn
 
+from kernel_core.generator import literals
 from kernel_core.generator.answer import Answer, Writer, module_text
 from kernel_core.generator.library import with_most_products_left
 from kernel_core.generator.module import kept_whole
@@ -235,8 +236,8 @@ class _Parts:
         function = ast.parse(f"def part({', '.join(arguments)}): pass").body[0]
         assert isinstance(function, ast.FunctionDef)
         function.body = body
-        text = ast.fix_missing_locations(ast.Module([function], []))
-        namespace = dict(self._module.__dict__)
+        text = literals.with_literals(ast.fix_missing_locations(ast.Module([function], [])))
+        namespace = self._module.__dict__ | literals.namespace()
         exec(compile(text, self._problem.id, "exec"), namespace)
         own = Names()
         own.taken |= {*self._names, "F", "self", "torch", "triton", "tl", "nn", "math"}

@@ -21,10 +21,11 @@ from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode, unset_fake_temporarily
 from torch.nn.modules.conv import _ConvNd
 
+from kernel_core.generator import literals
 from kernel_core.generator.calls import FIXED, module_path, short_name, with_text
 from kernel_core.generator.names import NAMES, Names
 from kernel_core.generator.recorder import Graph, Recorder, Unreadable
-from kernel_core.generator.sizes import Number, Size, host
+from kernel_core.generator.sizes import Number, Size, host, without_text
 from kernel_core.records import Problem
 
 _GEOMETRY = ("stride", "padding", "dilation", "output_padding")
@@ -102,13 +103,21 @@ def forward_of(tree: ast.Module) -> ast.FunctionDef:
 
 def load_module(problem: Problem) -> types.ModuleType:
     """The problem's text, executed."""
+    return executed(problem, ast.parse(problem.source))
+
+
+def executed(problem: Problem, tree: ast.Module) -> types.ModuleType:
+    """A problem's text, or a changed copy of it, executed."""
     module = types.ModuleType("problem")
-    exec(compile(problem.source, problem.id, "exec"), module.__dict__)
+    module.__dict__.update(literals.namespace())
+    with _math_with_texts():  # for `from math import sqrt`
+        exec(compile(tree, problem.id, "exec"), module.__dict__)
     return module
 
 
 def _read(problem: Problem, arguments: list[str], library: frozenset[str]) -> Graph:
-    model, inputs = model_and_inputs(load_module(problem))
+    tree = literals.with_literals(ast.parse(problem.source))
+    model, inputs = model_and_inputs(executed(problem, tree))
     recorder = Recorder(model, library)
     with named_numbers(model), recorder.running(), torch.no_grad():
         values = [recorder.argument(given, name) for given, name in zip(inputs, arguments, strict=False)]
@@ -144,23 +153,32 @@ def named_numbers(model: nn.Module) -> Iterator[None]:
                 vars(module)[key] = with_text(value, f"{path}.{key}", fixed)
                 if isinstance(value, tuple):
                     NAMES.get().lengths[f"{path}.{key}"] = len(value)
-    with ExitStack() as stack:
-        for function in ("sqrt", "log", "exp"):
-            stack.enter_context(mock.patch.object(math, function, _keeping(function)))
-        try:
+    try:
+        with _math_with_texts():
             yield
-        finally:
-            for attributes, before in plain:
-                attributes.update(before)
+    finally:
+        for attributes, before in plain:
+            attributes.update(before)
 
 
-def _keeping(function: str) -> Callable[..., float]:
+@contextmanager
+def _math_with_texts() -> Iterator[None]:
+    """`math` with functions that keep the text of their numbers."""
+    functions = [name for name, its in vars(math).items() if callable(its) and not name.startswith("_")]
+    with ExitStack() as stack:
+        for function in functions:
+            stack.enter_context(mock.patch.object(math, function, _keeping(function)))
+        yield
+
+
+def _keeping(function: str) -> Callable[..., Any]:
     plain = getattr(math, function)
 
-    def call(value: Any, *more: Any) -> float:
-        if not isinstance(value, Size | Number) or more:
-            return plain(value, *more)
-        return Number(plain(float(value)), f"math.{function}({host(value)})")
+    def call(*given: Any, **named: Any) -> Any:
+        if named or not any(isinstance(value, Size | Number) for value in given):
+            return plain(*given, **named)
+        result = plain(*map(without_text, given))
+        return with_text(result, f"math.{function}({', '.join(map(host, given))})", ())
 
     return call
 

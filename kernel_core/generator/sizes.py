@@ -7,11 +7,20 @@ Python's own arithmetic writes the expression, and the kernel that is generated 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import operator
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-ATOM, _PRODUCT, _SUM = 3, 2, 1
+ATOM, PRODUCT, SUM = 3, 2, 1
+_NAMED = re.compile(r"(?<!\d)[A-Za-z_]")
+"""Start of a name in an expression; an exponent is none."""
+_SIGNED = re.compile(r"-[\w.]+")
+_COMPUTE: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
+    "/": operator.truediv, "**": operator.pow,
+}  # fmt: skip
 
 
 def _operation(sign: str, is_reflected: bool = False) -> Any:
@@ -40,6 +49,13 @@ class _Expression:
     __floordiv__, __rfloordiv__ = _operation("//"), _operation("//", is_reflected=True)
     __truediv__, __rtruediv__ = _operation("/"), _operation("/", is_reflected=True)
     __mod__ = _operation("%")
+    __pow__, __rpow__ = _operation("**"), _operation("**", is_reflected=True)
+
+    def __neg__(self) -> Any:
+        return _of_kind(-without_text(self), f"-{_wrapped(self, ATOM)}", SUM)
+
+    def __abs__(self) -> Any:
+        return _of_kind(abs(without_text(self)), f"abs({self.text})", ATOM)
 
 
 @dataclass(frozen=True, order=True)
@@ -93,12 +109,6 @@ class Size(_Expression, int):
         self.offset = (self, 0)
         return self
 
-    def __pow__(self, other: Any, modulus: Any = None) -> Any:
-        return Number(int(self) ** other, f"{_wrapped(self, ATOM)} ** {_wrapped(other, ATOM)}", _PRODUCT)
-
-    def __neg__(self) -> Size:
-        return Size(-int(self), f"-{_wrapped(self, ATOM)}", _SUM)
-
 
 class Number(_Expression, float):
     """A floating-point number with its host expression."""
@@ -108,13 +118,10 @@ class Number(_Expression, float):
         self.text, self.binds = text, binds
         return self
 
-    def __neg__(self) -> Number:
-        return Number(-float(self), f"-{_wrapped(self, ATOM)}", _SUM)
-
 
 def is_named(value: Any) -> bool:
-    """True for a number with an expression, False for a literal."""
-    return isinstance(value, Size | Number)
+    """True for a number whose expression has a name, False for a literal and for `1 - 0.8`."""
+    return isinstance(value, Size | Number) and _NAMED.search(value.text) is not None
 
 
 def host(value: Any) -> str:
@@ -149,6 +156,11 @@ def same(size: int, other: int) -> bool:
     return not (is_named(size) and is_named(other)) or host(size) == host(other)
 
 
+def of_axis(size: int) -> int:
+    """Return the size of an axis with a text, so that a kernel takes it as an argument; 0 and 1 stay."""
+    return Size(size, str(size)) if type(size) is int and size > 1 else size
+
+
 def is_one(size: int) -> bool:
     """True for the literal 1: a named size may be 1 by chance."""
     return int(size) == 1 and not is_named(size)
@@ -156,13 +168,7 @@ def is_one(size: int) -> bool:
 
 def ceil_div(size: int, by: int) -> Size:
     """Blocks of `by` that cover `size`, as a host expression."""
-    return Size(-(-int(size) // int(by)), f"triton.cdiv({host(size)}, {host(by)})", _PRODUCT)
-
-
-def root(value: float, function: str = "sqrt") -> float:
-    """`math.sqrt` and its like, with the expression kept."""
-    result: float = getattr(math, function)(float(value))
-    return Number(result, f"math.{function}({host(value)})") if is_named(value) else result
+    return Size(-(-int(size) // int(by)), f"triton.cdiv({host(size)}, {host(by)})", PRODUCT)
 
 
 def _joined(left: Any, sign: str, right: Any) -> Any:
@@ -182,17 +188,18 @@ def _joined(left: Any, sign: str, right: Any) -> Any:
             return _multiplied([*_factors(left), *_factors(right)], int(left) * int(right))
         if sign == "//" and (rest := _cancelled(left, right)) is not None:
             return _multiplied(rest, int(left) // int(right))
-        if sign in "+-" and isinstance(left, Size) and not is_named(right):
+        if sign in "+-" and isinstance(left, Size) and type(right) is int:
             base, before = left.offset
             return _shifted(base, before + (right if sign == "+" else -right))
-    binds = _SUM if sign in "+-" else _PRODUCT
-    text = f"{_wrapped(left, binds)} {sign} {_wrapped(right, binds + (sign not in '+*'))}"
-    a = int(left) if isinstance(left, int) else float(left)
-    b = int(right) if isinstance(right, int) else float(right)
-    value = {
-        "+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b,
-        "//": lambda: a // b, "%": lambda: a % b, "/": lambda: a / b,
-    }[sign]()  # fmt: skip
+    binds = SUM if sign in "+-" else PRODUCT
+    if sign == "**":
+        text = f"{_wrapped(left, ATOM)} ** {_wrapped(right, SUM if _SIGNED.fullmatch(host(right)) else ATOM)}"
+    else:
+        text = f"{_wrapped(left, binds)} {sign} {_wrapped(right, binds + (sign not in '+*'))}"
+    return _of_kind(_COMPUTE[sign](without_text(left), without_text(right)), text, binds)
+
+
+def _of_kind(value: Any, text: str, binds: int) -> Any:
     return Size(value, text, binds) if isinstance(value, int) else Number(value, text, binds)
 
 
@@ -200,7 +207,7 @@ def _shifted(size: Size, by: int) -> Size:
     """A size with a literal added, which joins the literal that was added before."""
     if by == 0:
         return size
-    shifted = Size(int(size) + by, f"{_wrapped(size, _SUM)} {'-' if by < 0 else '+'} {abs(by)}", _SUM)
+    shifted = Size(int(size) + by, f"{_wrapped(size, SUM)} {'-' if by < 0 else '+'} {abs(by)}", SUM)
     shifted.offset = (size, by)
     return shifted
 
@@ -225,7 +232,7 @@ def _multiplied(factors: Sequence[Factor], value: int) -> int:
     texts = [
         (f"({text})" if "//" in text and place else text)
         if isinstance(factor, Run)
-        else _wrapped(factor, _PRODUCT)
+        else _wrapped(factor, PRODUCT)
         for place, factor in enumerate(merged)
         for text in [factor.text if isinstance(factor, Run) else ""]
     ]
@@ -233,8 +240,8 @@ def _multiplied(factors: Sequence[Factor], value: int) -> int:
         only = merged[0]
         if not isinstance(only, Run):
             return int(only) if not isinstance(only, Size) else only
-        return Size(value, only.text, _PRODUCT if "//" in only.text else ATOM, (only,))
-    return Size(value, " * ".join(texts), _PRODUCT, tuple(merged))
+        return Size(value, only.text, PRODUCT if "//" in only.text else ATOM, (only,))
+    return Size(value, " * ".join(texts), PRODUCT, tuple(merged))
 
 
 def _neighbours_joined(runs: Sequence[Run]) -> list[Run]:
@@ -259,7 +266,7 @@ def single_dimensions(size: int) -> list[Factor]:
 
 def as_size(factor: Factor) -> int:
     """Return a factor as a size, for its text."""
-    binds = _PRODUCT if isinstance(factor, Run) and "//" in factor.text else ATOM
+    binds = PRODUCT if isinstance(factor, Run) and "//" in factor.text else ATOM
     return Size(1, factor.text, binds, (factor,)) if isinstance(factor, Run) else factor
 
 
@@ -277,7 +284,7 @@ def _cancelled(size: int, by: int) -> list[Factor] | None:
 
 
 def _wrapped(value: Any, least: int) -> str:
-    is_loose = value.binds < least if is_named(value) else value < 0
+    is_loose = value.binds < least if isinstance(value, Size | Number) else value < 0 and least > SUM
     return f"({host(value)})" if is_loose else host(value)
 
 

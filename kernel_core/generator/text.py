@@ -7,7 +7,6 @@ stands before it.
 from __future__ import annotations
 
 import keyword
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from kernel_core.generator.index import Group, Index, Text
 from kernel_core.generator.ir import Value
 from kernel_core.generator.lines import joined
 from kernel_core.generator.names import canonical, take_name
-from kernel_core.generator.sizes import Number, Size, host, is_one, run_of
+from kernel_core.generator.sizes import Number, Size, host, is_named, is_one, run_of
 
 IDENTIFIER = re.compile(r"\w+")
 NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*(?!\w|=(?!=))")
@@ -107,10 +106,8 @@ class KernelText:
 
     def size(self, size: Any, name: str = "") -> str:
         """A number in the kernel: a literal, or an argument."""
-        if isinstance(size, float) and not isinstance(size, Number):
-            return f'float("{size}")' if not math.isfinite(size) else repr(size)
-        if not isinstance(size, Size | Number):
-            return host(size)
+        if not isinstance(size, Size) and not is_named(size):
+            return f"({host(size)})" if isinstance(size, Number) and " " in size.text else host(size)
         text = canonical(size)
         if text in self._arguments:
             return self._arguments[text]
@@ -118,7 +115,9 @@ class KernelText:
         if by and not name and text not in self._letters:
             return f"({self.size(base)} {'-' if by < 0 else '+'} {abs(by)})"
         words = [
-            word for word in re.findall(r"[A-Za-z_]\w*(?![\w.])", text) if word not in ("shape", "numel")
+            word
+            for word in re.findall(r"[A-Za-z_]\w*(?![\w.(])", text)
+            if word not in ("shape", "numel") and (word != "pi" or " " not in text)
         ]
         plain = text if IDENTIFIER.fullmatch(text) else ""
         named = name or self._letters.get(text, "") or plain
@@ -126,8 +125,10 @@ class KernelText:
             run = run_of(size)
             is_whole = run is not None and run.first == 0 and run.last == run.rank - 1
             words = ["numel" if is_whole else "size" if isinstance(size, Size) else "scale"]
-        rest = "one_minus_" if re.fullmatch(r"1(\.0)? - [\w.]+", text) else ""
-        argument = self._argument(named or (rest + words[-1] if words else "scale"))
+        if re.match(r"1(\.0)? - (?!.* [+-] )", text) and words:
+            words = [f"one_minus_{'_'.join(words)}"]
+        words = words or ["size" if isinstance(size, Size) else "scale"]
+        argument = self._argument(named or words[-1])
         self.numbers[argument], self._arguments[text] = text, argument
         if isinstance(size, Size):
             self.sizes[argument] = size

@@ -9,6 +9,7 @@ import torch
 from kernel_core.generator.build import add, as_float, cast, div, mul, point, result_type, slice_axis, sub
 from kernel_core.generator.ir import Unsupported, Value
 from kernel_core.generator.operators.pointwise import operator
+from kernel_core.generator.sizes import is_named
 
 
 @operator("add")
@@ -57,7 +58,7 @@ def _by_kind(name: str, x: Any, other: Any) -> Value:
 
 @operator("pow", "float_power")
 def _pow(x: Any, exponent: Any) -> Value:
-    if isinstance(x, Value) and isinstance(exponent, int | float) and not hasattr(exponent, "text"):
+    if isinstance(x, Value) and isinstance(exponent, int | float) and not is_named(exponent):
         whole = {2.0: "square", 3.0: "cube"}.get(float(exponent))
         if whole:
             return point(whole, x)

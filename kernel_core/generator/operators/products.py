@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from kernel_core.generator.names import unify
 from kernel_core.generator.operators.layout import repeat_interleave, transpose
 from kernel_core.generator.operators.pointwise import operator
 from kernel_core.generator.operators.reductions import softmax
-from kernel_core.generator.sizes import product, root
+from kernel_core.generator.sizes import product
 
 
 def dot(a: Value, b: Value) -> Value:
@@ -158,7 +159,7 @@ def _attention(
         key, value = (
             repeat_interleave(heads, query.shape[-3] // key.shape[-3], -3) for heads in (key, value)
         )
-    factor = 1.0 / root(query.shape[-1]) if scale is None else scale
+    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = mul(dot(query, transpose(key, -1, -2)), factor)
     if is_causal:
         rows, cols = (iota(scores.shape[-2:], dim, torch.int64) for dim in (0, 1))

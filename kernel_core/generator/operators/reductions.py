@@ -21,7 +21,7 @@ from kernel_core.generator.build import (
 )  # fmt: skip
 from kernel_core.generator.ir import Unsupported, Value
 from kernel_core.generator.operators.pointwise import operator
-from kernel_core.generator.sizes import product
+from kernel_core.generator.sizes import Number, product
 
 
 def _typed(x: Value, dtype: torch.dtype | None) -> Value:
@@ -153,7 +153,9 @@ def norm(
         return reduce(size, "amax" if power > 0 else "amin", dim, keepdim)
     if power == 0:
         return reduce(cast(point("ne", x, 0), x.dtype), "sum", dim, keepdim)
-    return point("power", reduce(point("power", size, float(power)), "sum", dim, keepdim), 1.0 / power)
+    return point(
+        "power", reduce(point("power", size, float(power)), "sum", dim, keepdim), Number(1.0, "1.0") / power
+    )
 
 
 operator("normalize")(
@@ -198,7 +200,7 @@ def _layer_norm(
 @operator("rms_norm")
 def _rms_norm(x: Value, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Value:
     dims = tuple(range(x.rank - len(normalized_shape), x.rank))
-    eps = torch.finfo(x.dtype).eps if eps is None else eps
+    eps = Number(torch.finfo(x.dtype).eps, f"torch.finfo({x.dtype}).eps") if eps is None else eps
     scale = point("rsqrt", add(mean(point("square", x), dims, True), eps))
     return _affine(mul(x, scale), weight, None)
 

@@ -12,7 +12,7 @@ from kernel_core.generator.names import bind
 from kernel_core.generator.operators.layout import repeat_interleave
 from kernel_core.generator.operators.parts import gather_rows
 from kernel_core.generator.operators.pointwise import operator
-from kernel_core.generator.sizes import host
+from kernel_core.generator.sizes import Number, host
 
 _LINEAR = ("linear", "bilinear", "trilinear")
 
@@ -49,7 +49,7 @@ def _linear(x: Value, at: int, out: Any, factor: Any, aligned: bool) -> Value:
     if aligned:
         place = mul(place, (size - 1) / (out - 1) if int(out) > 1 else 0.0)
     else:
-        ratio = size / out if factor is None else 1.0 / factor
+        ratio = size / out if factor is None else Number(1.0, "1.0") / factor
         place = point("maximum", sub(mul(add(place, 0.5), ratio), 0.5), 0.0)
     first = point("minimum", cast(place, torch.int64), size - 1)
     second = point("minimum", add(first, 1), size - 1)

@@ -13,7 +13,7 @@ from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.names import bind, unify
 from kernel_core.generator.operators.parts import gather_rows
 from kernel_core.generator.operators.pointwise import operator
-from kernel_core.generator.sizes import Size, ceil_div, host, is_named, product
+from kernel_core.generator.sizes import Number, Size, ceil_div, host, is_named, product
 
 
 def _each(value: Any, n: int) -> tuple[Any, ...]:
@@ -204,7 +204,9 @@ def _lp_pool(rank: int) -> Any:
         powered = point("power", input, float(norm_type)) if norm_type != 2 else point("square", input)
         kernel = _each(kernel_size, rank)
         total = _pool("avg", rank)(powered, kernel, stride, ceil_mode=ceil_mode, divisor_override=1)
-        return point("sqrt", total) if norm_type == 2 else point("power", total, 1.0 / norm_type)
+        return (
+            point("sqrt", total) if norm_type == 2 else point("power", total, Number(1.0, "1.0") / norm_type)
+        )
 
     return build
 

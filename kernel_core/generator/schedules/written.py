@@ -12,7 +12,9 @@ from kernel_core.generator.index import Group, Index, flatten, is_zero
 from kernel_core.generator.ir import CHEAP, Value
 from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.lines import folded
+from kernel_core.generator.shapes import run_in
 from kernel_core.generator.sizes import Size, is_one, product
+from kernel_core.generator.text import NAME
 
 
 @dataclass
@@ -77,7 +79,12 @@ class Context:
         kernel.take_products_apart()
         kernel.name_roles()
         kernel.name_products()
-        lines = "\n".join(kernel.lines())
+        shapes = [(name, value.shape) for name, value in kernel.pointers.items()]
+        literals = {  # sizes of the problem's text that the host has in no shape
+            name: size.text for name, size in kernel.sizes.items()
+            if size.text.isdigit() and name not in kernel.totals and run_in(size, shapes) is None
+        }  # fmt: skip
+        lines = NAME.sub(lambda match: literals.get(match[0], match[0]), "\n".join(kernel.lines()))
         read = set(re.findall(r"\w+", lines + decorator))
         kernel.numbers = {name: text for name, text in kernel.ordered_numbers().items() if name in read}
         outputs = [id(value) for value in self.region.outputs]
