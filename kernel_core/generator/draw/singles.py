@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import nn
 
 from kernel_core.generator.draw.forms import FILLS, Form, Given, forms, resolved, spellings
 from kernel_core.generator.draw.sizes import ONE, Axis
-from kernel_core.generator.draw.sketch import Sketch, Tensor
+from kernel_core.generator.draw.sketch import MOST_ELEMENTS, Sketch, Tensor
 
 SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "true_divide": "/", "pow": "**", "floor_divide": "//",
@@ -25,6 +27,11 @@ LAYERS_BY_NAME = {
 }
 LAYERS_BY_NAME |= {"kldiv": "KLDivLoss", "binarycrossentropy": "BCELoss", "crossentropy": "CrossEntropyLoss"}
 LAYERS_BY_NAME |= {"binarycrossentropywithlogits": "BCEWithLogitsLoss", "interpolate": "Upsample"}
+TWO_SIDED = 0.3
+"""Share of operators on tensors that broadcast in which each tensor lacks an axis."""
+_LONG = 4
+_UNTIED = ("numbers", "small", "mixed")
+"""Ways to write sizes in which tensors that share an axis do not show it."""
 _OWN_LAYERS = """
 Linear | mk | k, o ; k, o, bias=False
 Linear | bsk | k, o
@@ -62,8 +69,10 @@ Embedding | vocabulary | v, n
 def single_operator(sketch: Sketch, name: str) -> list[Tensor]:
     """Draw one call of an operator, in one of its forms and spellings."""
     form = sketch.rng.choice(forms()[name])
-    values = inputs_of(sketch, form)
-    return [call(sketch, form, values)]
+    if any(given.shape[0] == "@" for given in form.inputs) and sketch.habits.sizes in _UNTIED:
+        sketch.habits = replace(sketch.habits, sizes="named")
+    values, at = inputs_of(sketch, form)
+    return [call(sketch, form, values, at)]
 
 
 def layer_names() -> tuple[str, ...]:
@@ -105,61 +114,93 @@ def single_layer(sketch: Sketch, name: str) -> list[Tensor]:
 # --- inputs
 
 
-def inputs_of(sketch: Sketch, form: Form) -> dict[str, Tensor]:
-    """Return the tensors of a form, as arguments of `forward`, or as parameters where the form says so."""
+def inputs_of(sketch: Sketch, form: Form) -> tuple[dict[str, Tensor], int]:
+    """Return the tensors of a form and the axis that it names.
+
+    The tensors are arguments of `forward`, or parameters where the form says so.
+    """
+    first, *others = form.inputs
     letters: dict[str, Axis] = {}
+    axes = _shape(sketch, first, letters, {}, 0)
+    while len(axes) < 2 and re.search("@(pair|order)", form.arguments):
+        axes = sketch.axes()
+    has_half = any("r" in given.shape for given in others)
+    at = _drawn_axis(sketch, axes, _LONG if "@long" in form.arguments else 2 if has_half else 1)
+    if axes:
+        letters |= {"a": axes[at], "r": axes[at].over(2)}
+    partners = [given.name for given in others if given.shape[0] == "~"]
+    shapes = dict(zip((first.name, *partners), broadcast_shapes(sketch, axes, len(partners)), strict=True))
     made: dict[str, Tensor] = {}
-    broad: dict[str, tuple[Axis, ...]] = {}
-    """Shapes that inputs broadcast to."""
     for given in form.inputs:
-        broad[given.name] = axes = _axes(sketch, given, letters, made, broad)
-        is_partner = any(other.shape == f"~{given.name}" for other in form.inputs)
-        if is_partner and given.shape == "*" and len(axes) > 1 and sketch.chance(0.15):
-            axes = _with_ones(sketch, axes, 0.5)
-        made[given.name] = _spread(sketch, given, axes, letters)
-    return made
+        own = shapes.get(given.name)
+        own = _shape(sketch, given, letters, made, at) if own is None else own
+        made[given.name] = _spread(sketch, given, own, letters, at)
+    return made, at
 
 
-def _spread(sketch: Sketch, given: Given, axes: tuple[Axis, ...], letters: dict[str, Axis]) -> Tensor:
+def _drawn_axis(sketch: Sketch, axes: tuple[Axis, ...], least: int) -> int:
+    """Draw an axis, evenly over those with at least so many elements, or over all if none has."""
+    long = [at for at, axis in enumerate(axes) if min(axis.gpu, axis.cpu) >= least]
+    return sketch.rng.choice(long or range(len(axes)) or [0])
+
+
+def _spread(
+    sketch: Sketch, given: Given, axes: tuple[Axis, ...], letters: dict[str, Axis], at: int
+) -> Tensor:
     """Return a tensor with these axes; where one is not 1, it may be a vector that `forward` reshapes."""
-    places = [at for at, axis in enumerate(axes) if axis is not ONE]
-    if given.shape[0] != "~" or len(places) != 1 or len(axes) < 2 or sketch.chance(0.3):
-        return _filled(sketch, given, axes, letters)
-    vector = _filled(sketch, given, (axes[places[0]],), letters)
-    sizes = ", ".join("-1" if at in places else "1" for at in range(len(axes)))
-    indices = ", ".join(":" if at in places else "None" for at in range(len(axes)))
+    places = [place for place, axis in enumerate(axes) if axis is not ONE]
+    if given.shape[0] not in "~*" or len(places) != 1 or len(axes) < 2 or sketch.chance(0.3):
+        return _filled(sketch, given, axes, letters, at)
+    vector = _filled(sketch, given, (axes[places[0]],), letters, at)
+    sizes = ", ".join("-1" if place in places else "1" for place in range(len(axes)))
+    indices = ", ".join(":" if place in places else "None" for place in range(len(axes)))
     text = sketch.pick(f".view({sizes})", f".reshape({sizes})", f"[{indices}]")
     return sketch.emit(f"{vector}{text}", axes, dtype=vector.dtype)
 
 
-def _axes(
-    sketch: Sketch,
-    given: Given,
-    letters: dict[str, Axis],
-    made: dict[str, Tensor],
-    broad: dict[str, tuple[Axis, ...]],
+def _shape(
+    sketch: Sketch, given: Given, letters: dict[str, Axis], made: dict[str, Tensor], at: int
 ) -> tuple[Axis, ...]:
+    """Return the axes of an input that is read by itself; `letters` are kinds that have an axis."""
     if given.shape == "*":
         return sketch.axes()
     if given.shape[0] == "=":
         return made[given.shape[1]].axes
-    if given.shape[0] == "~":
-        source = given.shape[1]
-        if made[source].axes != broad[source]:  # the other input lacks axes, which this one has
-            return tuple(
-                axis if other is ONE or sketch.chance(0.5) else ONE
-                for axis, other in zip(broad[source], made[source].axes, strict=True)
-            )
-        return narrowed(sketch, broad[source])
-    axes = []
+    is_changed = given.shape[0] == "@"
+    axes: list[Axis] = []
     for factor, letter, size in re.findall(r"(\d?)([a-z])|(\d)", given.shape):
         if size:
             axes.append(Axis(size, int(size), int(size)))
             continue
+        if factor == "1":
+            axes.append(ONE)
         if letter not in letters:
             letters[letter] = sketch.axis(letter)
         axes.append(letters[letter].times(int(factor or 1)))
-    return tuple(axes)
+    if not is_changed:
+        return tuple(axes)
+    whole = next(iter(made.values())).axes
+    changed = (*whole[:at], *axes, *whole[at + 1 :])
+    return changed if math.prod(axis.gpu for axis in changed) <= MOST_ELEMENTS else whole
+
+
+def broadcast_shapes(sketch: Sketch, axes: tuple[Axis, ...], others: int) -> list[tuple[Axis, ...]]:
+    """Return shapes of a tensor and others that broadcast to `axes` together.
+
+    In part of the draws each lacks an axis that another has, as in an outer sum; else the first has all.
+    """
+    if not others or len(axes) < 2 or sketch.chance(1 - TWO_SIDED):
+        return [axes, *(narrowed(sketch, axes) for _ in range(others))]
+    owners: list[list[bool]] = []
+    while not all(map(any, zip(*owners, strict=True))) or sum(map(all, owners)) or not owners:
+        owners = [[sketch.chance(0.5) for _ in axes] for _ in range(others + 1)]
+    shapes = [tuple(axis if has else ONE for axis, has in zip(axes, owner, strict=True)) for owner in owners]
+    return [_without_lead(shape) if sketch.chance(0.5) else shape for shape in shapes]
+
+
+def _without_lead(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """Return a shape without the leading axes of size 1, which broadcasting adds."""
+    return next((axes[at:] for at, axis in enumerate(axes) if axis is not ONE), ())
 
 
 def narrowed(sketch: Sketch, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
@@ -178,10 +219,6 @@ def narrowed(sketch: Sketch, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     return kept[start:] if sketch.chance(0.5) else kept
 
 
-def _with_ones(sketch: Sketch, axes: tuple[Axis, ...], share: float) -> tuple[Axis, ...]:
-    return tuple(ONE if sketch.chance(share) else axis for axis in axes)
-
-
 def _broadcast(shapes: Sequence[tuple[Axis, ...]]) -> tuple[Axis, ...]:
     """The shape that shapes broadcast to."""
     rank = max(map(len, shapes))
@@ -191,7 +228,9 @@ def _broadcast(shapes: Sequence[tuple[Axis, ...]]) -> tuple[Axis, ...]:
     )
 
 
-def _filled(sketch: Sketch, given: Given, axes: tuple[Axis, ...], letters: dict[str, Axis]) -> Tensor:
+def _filled(
+    sketch: Sketch, given: Given, axes: tuple[Axis, ...], letters: dict[str, Axis], at: int
+) -> Tensor:
     fill = given.fill
     if fill in ("param", "buffer", "var"):
         if fill == "param" and sketch.chance(0.6) and sketch.habits.dtype == "float32":
@@ -208,7 +247,7 @@ def _filled(sketch: Sketch, given: Given, axes: tuple[Axis, ...], letters: dict[
         return sketch.input(axes, drawn, "int64")
     if not fill or fill == "randn":
         return sketch.input(axes)
-    return sketch.input(axes, FILLS.get(fill, fill), "float32")
+    return sketch.input(axes, FILLS.get(fill, fill).replace("{at}", str(at)), "float32")
 
 
 # --- spelling
@@ -227,10 +266,10 @@ _SEVERAL = frozenset(
 """Operators that return several tensors where no part is taken."""
 
 
-def call(sketch: Sketch, form: Form, values: dict[str, Tensor]) -> Tensor:
-    """Draw a call of a form: a function, a method, an operator's sign or a layer."""
+def call(sketch: Sketch, form: Form, values: dict[str, Tensor], at: int) -> Tensor:
+    """Draw a call of a form: a function, a method, an operator's sign, a subscript or a layer."""
     first = next(iter(values.values()))
-    arguments = resolved(form.arguments, first.rank, sketch.rng)
+    arguments = resolved(form.arguments, first.rank, at, sketch.rng)
     size = sketch.pick("shape[{}]", "size({})")
     sizes = {letter: f"{first}.{size.format(at)}" for letter, at in (("B", 0), ("C", 1), ("N", -1))}
     given = sizes | {name: str(value) for name, value in values.items()}
@@ -258,7 +297,8 @@ def _function(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> 
 
 def _method(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str:
     name = form.operator
-    if not callable(getattr(torch.Tensor, name, None)) or not re.match(r"[a-z](,|$)", plain):
+    is_method = callable(getattr(torch.Tensor, name, None)) and name != "where"
+    if not is_method or not re.match(r"[a-z](,|$)", plain):
         return ""
     receiver, _, rest = parts.partition(", ")
     return f"{receiver}.{name}({rest})"
@@ -270,6 +310,11 @@ def _sign(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str:
         return ""
     left, _, right = parts.partition(", ")
     return f"{left} {sign} {right}"
+
+
+def _subscript(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str:
+    receiver, _, rest = parts.partition(", ")
+    return f"{receiver}[{rest}]" if form.operator == "index" else ""
 
 
 def _layer(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str:
@@ -297,4 +342,4 @@ def _layer(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str
 
 
 Writer = Callable[..., str]
-_WRITERS: tuple[Writer, ...] = (_function, _method, _sign, _layer)
+_WRITERS: tuple[Writer, ...] = (_function, _method, _sign, _subscript, _layer)
