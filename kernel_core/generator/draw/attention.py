@@ -109,7 +109,6 @@ def _linear_attention(sketch: Sketch) -> list[Tensor]:
         mixed = sketch.emit(f"torch.einsum('bhnd,bhde->bhne', {q}, {state})", q.axes, "einsum")
         return [sketch.emit(f"{mixed} / ({total}.unsqueeze(-1) + {eps})", q.axes, "div")]
     state = sketch.emit(f"{k}.transpose(-2, -1) @ {v}", (b, e, f, f), "transpose", "matmul")
-    total = sketch.emit(
-        f"({q} * {k}.sum(dim=-2, keepdim=True)).sum(dim=-1, keepdim=True)", (b, e, s, ONE), "sum"
-    )
-    return [sketch.emit(f"({q} @ {state}) / ({total} + {eps})", q.axes, "matmul", "div")]
+    mixed = sketch.emit(f"{q} @ {state}", q.axes, "matmul")
+    total = sketch.emit(f"{q} @ {k}.sum(dim=-2).unsqueeze(-1)", (b, e, s, ONE), "sum", "matmul")
+    return [sketch.emit(f"{mixed} / ({total} + {eps})", q.axes, "div")]

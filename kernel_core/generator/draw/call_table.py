@@ -2,7 +2,7 @@
 
 A line has names, inputs and calls between bars. `x*` is a tensor of any shape, `y=x` one of the same shape,
 `y~x` one that broadcasts with it; letters in brackets are kinds of `sizes.KINDS`, with a factor in front.
-Behind `:` is what fills it. `@dim` is an axis of the first input and `@long` one of at least four elements:
+Behind `:` is what fills it. `@dim` is an axis of the first input, `@long` an axis of at least four elements:
 `a` is its size, `r` half of it, and `y@q` is the first input's shape with `q` in its place, `y@` without it.
 `@dims`, `@pair`, `@order` are several axes, two of them, and all of them in another order; `@before` are the
 colons before the axis. `@f`, `@k` are a number with and without a fraction, `@resize` is another size or a
@@ -74,7 +74,6 @@ var_mean std_mean | x* | x, dim=@dim ; x, dim=@dim, keepdim=True ; x, dim=@dim, 
 aminmax | x* | x, dim=@dim ; x
 logsumexp | x* | x, dim=@dim ; x, dim=@dim, keepdim=True ; x, dim=@dims
 norm vector_norm | x* | x, dim=@dim ; x ; x, dim=@dim, keepdim=True ; x, 1, dim=@dim ; x, float('inf'), dim=@dim ; x, 3, dim=@dim
-
 norm | x(mn) | x, 'fro' ; x, 2, 1 ; x, 1, -1, True
 diff trapezoid | x* | x ; x, dim=@dim
 dist | x* y=x | x, y ; x, y, 1
@@ -186,16 +185,20 @@ affine_grid | x(b23) | x, (B, 3, 8, 8), align_corners=@bool ; x, [B, 1, 24, 40],
 
 # indexing
 index_select | x* i(q):below(a) | x, @dim, i ; x, dim=@dim, index=i
+
 index | x* i(q):below(a) | x, @before i
 index | x* i(r):once(a) | x, @before i
 index | x(mn) i(q):below(m) j(q):below(n) | x, i, j
+
 gather | x* i@q:below(a) | x, @dim, i ; x, dim=@dim, index=i
 gather | x* i@r:below(a) | x, @dim, i
 take_along_dim | x* i@q:below(a) | x, i, dim=@dim ; x, i, @dim
 take | x(vn) i(q):below(v) | x, i
+
 embedding | i(bs):below(v) w(vn):param | i, w
 embedding | i(m):below(v) w(vn) | i, w
 embedding | i(bse):below(v) w(vf):param | i, w
+
 index_add | x* i(q):below(a) y@q | x, @dim, i, y ; x, dim=@dim, index=i, source=y ; x, @dim, i, y, alpha=@f
 index_copy | x* i(r):once(a) y@r | x, @dim, i, y ; x, dim=@dim, index=i, source=y
 index_fill | x* i(q):below(a) | x, @dim, i, 0.0 ; x, @dim, i, @f

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernel_core.generator.draw.singles import broadcast_shapes
+from kernel_core.generator.draw.inputs import broadcast_shapes
 from kernel_core.generator.draw.sizes import ONE, Axis
 from kernel_core.generator.draw.sketch import Sketch, Tensor
 from kernel_core.generator.draw.steps import Step, activated, is_convolved, joined_with, pointwise_step

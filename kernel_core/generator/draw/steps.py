@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernel_core.generator.draw.forms import spellings, tails
-from kernel_core.generator.draw.singles import LAYERS_BY_NAME, narrowed
+from kernel_core.generator.draw.inputs import narrowed
+from kernel_core.generator.draw.singles import LAYERS_BY_NAME
 from kernel_core.generator.draw.sizes import ONE, Axis
 from kernel_core.generator.draw.sketch import Sketch, Tensor
 

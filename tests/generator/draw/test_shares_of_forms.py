@@ -11,7 +11,7 @@ from kernel_core.generator.draw import choice
 from kernel_core.generator.draw import problems as draw
 from kernel_core.generator.draw.forms import forms
 from kernel_core.generator.draw.habits import draw_habits
-from kernel_core.generator.draw.singles import inputs_of
+from kernel_core.generator.draw.inputs import inputs_of
 from kernel_core.generator.draw.sizes import ONE, Axis
 from kernel_core.generator.draw.sketch import Sketch
 from kernel_core.generator.graded import whole_answer
