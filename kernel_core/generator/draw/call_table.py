@@ -190,6 +190,8 @@ index | x* i(q):below(a) | x, @before i
 index | x* i(r):once(a) | x, @before i
 index | x(mn) i(q):below(m) j(q):below(n) | x, i, j
 
+index | x(bsn) i(q):below(b) j(q):below(s) | x, i, j
+
 gather | x* i@q:below(a) | x, @dim, i ; x, dim=@dim, index=i
 gather | x* i@r:below(a) | x, @dim, i
 take_along_dim | x* i@q:below(a) | x, i, dim=@dim ; x, i, @dim

@@ -164,7 +164,7 @@ def _function(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> 
 
 def _method(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str:
     name = form.operator
-    is_method = callable(getattr(torch.Tensor, name, None)) and name != "where"
+    is_method = callable(getattr(torch.Tensor, name, None)) and name not in ("where", "index")
     if not is_method or not re.match(r"[a-z](,|$)", plain):
         return ""
     receiver, _, rest = parts.partition(", ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 
 import pytest
@@ -12,6 +13,7 @@ from kernel_core.generator.draw import problems as draw
 from kernel_core.generator.draw.forms import forms
 from kernel_core.generator.draw.habits import draw_habits
 from kernel_core.generator.draw.inputs import inputs_of
+from kernel_core.generator.draw.singles import single_operator
 from kernel_core.generator.draw.sizes import ONE, Axis
 from kernel_core.generator.draw.sketch import Sketch
 from kernel_core.generator.graded import whole_answer
@@ -45,6 +47,15 @@ def test_axes_of_an_operator_are_drawn_evenly(name):
             axes[at] += 1
     assert set(axes) == {0, 1, 2}
     assert min(axes.values()) > 0.15 * axes.total(), axes
+
+
+def test_indices_in_brackets_are_drawn_on_each_axis():
+    sketches = [_sketch(f"index {number}") for number in range(COUNT)]
+    for sketch in sketches:
+        single_operator(sketch, "index")
+    texts = [sketch.lines[-1].text for sketch in sketches]
+    assert all(re.fullmatch(r"\w+\[.+\]", text) for text in texts)
+    assert min(sum(part in text for text in texts) for part in ("[:, ", "[:, :, ", "[..., ")) > 0.03 * COUNT
 
 
 def _pattern(shapes: list[tuple[Axis, ...]]) -> str:
