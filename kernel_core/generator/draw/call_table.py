@@ -1,23 +1,28 @@
 """Forms in which each operator of the table is called: a line each, with inputs and arguments.
 
 A line has names, inputs and calls between bars. `x*` is a tensor of any shape, `y=x` one of the same shape,
-`y~x` one that broadcasts; letters in brackets are kinds of `sizes.KINDS`, with a factor in front.
-Behind `:` is what fills it. `@dim`, `@dims`, `@f`, `@k` are an axis, several, a number with and without a
-fraction; `B`, `C`, `N` are the first, second and last size of the first input. Behind `=>` is the part of the
-result that is taken.
+`y~x` one that broadcasts with it; letters in brackets are kinds of `sizes.KINDS`, with a factor in front.
+Behind `:` is what fills it. `@dim` is an axis of the first input, `@long` an axis of at least four elements:
+`a` is its size, `r` half of it, and `y@q` is the first input's shape with `q` in its place, `y@` without it.
+`@dims`, `@pair`, `@order` are several axes, two of them, and all of them in another order; `@before` are the
+colons before the axis. `@f`, `@k` are a number with and without a fraction, `@resize` is another size or a
+scale, `@bool` is True or False. `B`, `C`, `N` are the first, second and last size of the first input. Behind
+`=>` is the part of the result that is taken.
 """
 
 from __future__ import annotations
 
 TABLE = """
 # arithmetic
-add sub | x* y~x | x, y ; x, y, alpha=@f
+add sub mul div subtract divide multiply true_divide | x* y~x | x, y
+add sub | x* y~x | x, y, alpha=@f
 add sub mul div | x* | x, @f
-subtract divide multiply true_divide | x* y~x | x, y
 rsub | x* y~x | x, y ; x, @f
-div divide | x* y=x:pos | x, y, rounding_mode='floor' ; x, y, rounding_mode='trunc'
-floor_divide remainder fmod | x* y=x:pos | x, y ; x, @f
-pow | x*:pos y=x | x, y ; x, 2 ; x, 3 ; x, 0.5 ; x, -1 ; x, 1.7
+div divide | x* y~x:pos | x, y, rounding_mode='floor' ; x, y, rounding_mode='trunc'
+floor_divide remainder fmod | x* y~x:pos | x, y ; x, @f
+pow | x*:pos y~x | x, y
+pow | x* | x, 2 ; x, 3
+pow | x*:pos | x, 0.5 ; x, -1 ; x, 1.7
 float_power | x*:pos | x, 2.5 ; x, 0.5
 clamp clip | x* | x, min=-0.5, max=0.8 ; x, 0.0, 1.0 ; x, min=0.1 ; x, max=0.5
 clamp_min clamp_max | x* | x, @f
@@ -25,13 +30,14 @@ gelu | x* | x ; x, approximate='tanh'
 logit | x*:rand | x ; x, eps=1e-6 ; x, eps=0.01
 round | x* | x ; x, decimals=1 ; x, decimals=2
 nan_to_num | x* | x ; x, nan=@f ; x, nan=0.0, posinf=1.0, neginf=-1.0
-addcmul addcdiv | x* y=x z=x:pos | x, y, z ; x, y, z, value=@f
-lerp | x* y=x z=x:rand | x, y, z ; x, y, @f
-where | m*:bool x=m y=m | m, x, y ; m, x, 0.0
-where | x* y~x m~x:bool | m, x, y ; m, y, x
-masked_fill | x* m=x:bool | x, m, @f ; x, m, 0.0 ; x, m, float('-inf')
-masked_fill | x* m~x:bool | x, m, @f ; x, m, value=-1.0
-eq ne not_equal | x*:whole y~x:whole | x, y ; x, 1
+addcmul addcdiv | x* y~x z~x:pos | x, y, z ; x, y, z, value=@f
+lerp | x* y~x z~x:rand | x, y, z
+lerp | x* y~x | x, y, @f
+where | m*:bool x~m y~m | m, x, y
+where | m*:bool x~m | m, x, 0.0 ; m, @f, x
+masked_fill | x* m~x:bool | x, m, @f ; x, m, 0.0 ; x, m, float('-inf') ; x, m, value=-1.0
+eq ne not_equal | x*:whole y~x:whole | x, y
+eq ne not_equal | x*:whole | x, 1
 logical_and logical_or logical_xor | x*:bool y~x:bool | x, y
 logical_not | x*:bool | x
 isnan | x*:nans | x
@@ -39,7 +45,7 @@ isinf isfinite isposinf isneginf | x*:infs | x
 floor ceil trunc fix frac | x*:wide | x
 sign sgn | x*:normal | x
 heaviside | x*:normal y~x:rand | x, y
-isclose | x*:whole y=x:whole | x, y
+isclose | x*:whole y~x:whole | x, y
 isclose | x* y=x | x, y, rtol=0.1, atol=0.05
 logsigmoid | x* | x
 prelu | x(bchw) w(c):param | x, w
@@ -68,14 +74,12 @@ var_mean std_mean | x* | x, dim=@dim ; x, dim=@dim, keepdim=True ; x, dim=@dim, 
 aminmax | x* | x, dim=@dim ; x
 logsumexp | x* | x, dim=@dim ; x, dim=@dim, keepdim=True ; x, dim=@dims
 norm vector_norm | x* | x, dim=@dim ; x ; x, dim=@dim, keepdim=True ; x, 1, dim=@dim ; x, float('inf'), dim=@dim ; x, 3, dim=@dim
-
 norm | x(mn) | x, 'fro' ; x, 2, 1 ; x, 1, -1, True
-diff | x(mn) | x ; x, dim=0 ; x, dim=1
-trapezoid | x(mn) | x ; x, dim=0
+diff trapezoid | x* | x ; x, dim=@dim
 dist | x* y=x | x, y ; x, y, 1
 
 # softmax
-softmax log_softmax softmin | x* | x, dim=@dim ; x, dim=-1 ; x, -1
+softmax log_softmax softmin | x* | x, dim=@dim ; x, @dim ; x, -1
 
 # norm
 normalize | x* | x, dim=@dim ; x, p=1, dim=@dim ; x, dim=-1, eps=1e-6
@@ -120,24 +124,23 @@ cdist | x(mk) y(ok) | x, y ; x, y, p=1
 cdist | x(bmk) y(bok) | x, y
 
 # layout
-permute | x(bsn) | x, (0, 2, 1) ; x, (2, 0, 1) ; x, (1, 0, 2)
-permute | x(bchw) | x, (0, 2, 3, 1) ; x, (0, 3, 1, 2) ; x, (1, 0, 2, 3)
-transpose swapaxes swapdims | x(bsn) | x, 1, 2 ; x, 0, 1 ; x, -1, -2
-movedim moveaxis | x(bchw) | x, 1, -1 ; x, -1, 1
+permute | x* | x, @order
+permute | x(bchw) | x, (0, 2, 3, 1) ; x, (0, 3, 1, 2)
+transpose swapaxes swapdims movedim moveaxis | x* | x, @pair
 t adjoint | x(mn) | x
-flip | x(bchw) | x, [-1] ; x, dims=(2, 3) ; x, [1]
-flip | x(mn) | x, [0] ; x, dims=[1] ; x, dims=(0, 1)
+flip | x* | x, [@dim] ; x, dims=(@dim,) ; x, dims=@dims
 fliplr flipud | x(mn) | x
 rot90 | x(mn) | x, 1, (0, 1) ; x, k=2, dims=(0, 1)
 rot90 | x(bchw) | x, 1, (2, 3) ; x, -1, dims=(2, 3)
-roll | x(mn) | x, @k, 1 ; x, shifts=-@k, dims=0 ; x, shifts=(1, 2), dims=(0, 1)
-roll | x(bchw) | x, shifts=@k, dims=-1 ; x, (1, -1), (2, 3)
+roll | x* | x, @k, @dim ; x, shifts=-@k, dims=@dim
+roll | x(mn) | x, shifts=(1, 2), dims=(0, 1)
+roll | x(bchw) | x, (1, -1), (2, 3)
 repeat | x(mn) | x, 1, 2 ; x, 2, 3
 tile | x(mn) | x, (2, 1) ; x, (1, 3)
-repeat_interleave | x(bsn) | x, 2, dim=1 ; x, @k, dim=-1 ; x, 3, dim=0
-cat concat concatenate | x(mn) y(mo) | [x, y], dim=1 ; (x, y), dim=-1 ; [x, y, x], 1
+repeat_interleave | x* | x, 2, dim=@dim ; x, @k, @dim
+cat concat concatenate | x* y@q | [x, y], dim=@dim ; (x, y), @dim ; [x, y, x], dim=@dim
 cat concat concatenate | x(bchw) y(bphw) | [x, y], dim=1 ; (x, y), 1
-stack | x* y=x | [x, y] ; [x, y], dim=1 ; (x, y), dim=-1
+stack | x* y=x | [x, y] ; [x, y], dim=@dim ; (x, y), dim=-1
 hstack vstack | x(mn) y=x | [x, y] ; (x, y, x)
 pad | x(mn) | x, (1, 2) ; x, (0, 0, 2, 1) ; x, (@k, @k), value=@f ; x, (1, 1), 'constant', 0
 pad | x(bchw) | x, (1, 1, 1, 1) ; x, (2, 1, 0, 3), value=@f ; x, (1, 1, 2, 2), mode='reflect' ; x, (1, 2, 1, 2), mode='replicate' ; x, (1, 1, 1, 1), mode='circular'
@@ -154,77 +157,80 @@ diag_embed | x(bq) | x ; x, offset=1
 pixel_shuffle | x(b4chw) | x, 2
 pixel_unshuffle | x(bchw) | x, 2
 channel_shuffle | x(bchw) | x, 2 ; x, 4
-interpolate | x(bchw) | x, scale_factor=2, mode='nearest' ; x, scale_factor=3 ; x, size=(7, 9) ; x, scale_factor=2, mode='nearest-exact'
-interpolate | x(bchw) | x, scale_factor=2, mode='bilinear', align_corners=False ; x, scale_factor=2, mode='bilinear', align_corners=True ; x, size=(12, 10), mode='bilinear'
-interpolate | x(bchw) | x, scale_factor=2, mode='bicubic' ; x, scale_factor=2, mode='bicubic', align_corners=True ; x, scale_factor=0.5, mode='area'
-interpolate | x(bcl) | x, scale_factor=2 ; x, scale_factor=2, mode='linear' ; x, size=10, mode='linear', align_corners=True
-interpolate | x(bcdhw) | x, scale_factor=2 ; x, scale_factor=2, mode='trilinear', align_corners=False
-grid_sample | x(bchw) g(bhw2):grid | x, g, align_corners=False ; x, g, align_corners=True ; x, g, mode='nearest', align_corners=False ; x, g, padding_mode='border', align_corners=False
-affine_grid | x(b23) | x, (B, 3, 8, 8), align_corners=False
 unfold | x(bchw) | x, 3 ; x, kernel_size=2, stride=2 ; x, 3, padding=1
 reshape | x(bsn) | x, (-1, N) ; x, (-1,)
 squeeze | x(m1n) | x, 1 ; x
 ravel | x(bsn) | x
 expand | x(1n) | x, 4, -1 ; x, 8, -1
 kron | x(bd) y(ee) | x, y
-unsqueeze | x(mn) | x, 1 ; x, -1
+unsqueeze | x* | x, @dim ; x, dim=@dim ; x, -1
 flatten | x(bchw) | x, 1 ; x, start_dim=2 ; x
-narrow | x(mn) | x, 1, 1, 3 ; x, dim=-1, start=0, length=4
-select | x(bsn) | x, 1, 0 ; x, dim=1, index=-1 ; x, 1, 2
-chunk | x(m2n) | x, 2, dim=1 => [0] ; x, 2, dim=-1
+narrow | x* | x, @long, 1, 3 ; x, dim=@long, start=0, length=4
+select | x* | x, @dim, 0 ; x, dim=@dim, index=-1 ; x, @long, 2
+chunk | x* | x, 2, dim=@long => [0] ; x, 2, @long => [1]
+chunk | x(m2n) | x, 2, dim=-1 ; x, 2, dim=1
 split | x(m4) | x, 2, dim=1 ; x, 2, -1
 unbind | x(mn2) | x, dim=2 ; x, -1
 expand_as | x(1n) y(mn) | x, y
 outer ger | x(m) y(n) | x, y
 cross | x(m3) y=x | x, y, dim=1 ; x, y, dim=-1
 
+# resampling
+interpolate | x(bchw) | x, @resize ; x, @resize, mode='nearest' ; x, @resize, mode='nearest-exact'
+interpolate | x(bchw) | x, @resize, mode='bilinear' ; x, @resize, mode='bilinear', align_corners=@bool ; x, @resize, mode='bilinear', align_corners=@bool ; x, @resize, mode='bicubic', align_corners=@bool
+interpolate | x(bcl) | x, @resize ; x, @resize, mode='linear', align_corners=@bool
+interpolate | x(bcdhw) | x, @resize ; x, @resize, mode='trilinear', align_corners=@bool
+grid_sample | x(bchw) g(bhw2):grid | x, g, align_corners=False ; x, g, align_corners=True ; x, g, mode='nearest', align_corners=False ; x, g, padding_mode='border', align_corners=False
+affine_grid | x(b23) | x, (B, 3, 8, 8), align_corners=@bool ; x, [B, 1, 24, 40], align_corners=@bool ; x, size=(B, 4, 7, 9), align_corners=@bool
+
 # indexing
-index_select | x(mn) i(q):below(n) | x, 1, i ; x, dim=-1, index=i ; x, dim=1, index=i
-index_select | x(vn) i(q):below(v) | x, 0, i ; x, dim=0, index=i
-index_select | x(bsn) i(q):below(s) | x, 1, i
-index_select | x(bchw) i(q):below(c) | x, 1, i
-index_select | x(z) i(q):below(z) | x, 0, i
-gather | x(z) i(q):below(z) | x, 0, i
-gather | x(bsn) i(bsq):below(n) | x, 2, i ; x, dim=-1, index=i
-gather | x(mn) i(mq):below(n) | x, 1, i ; x, dim=1, index=i ; x, -1, i
-gather | x(vn) i(qn):below(v) | x, 0, i
-gather | x(bsn) i(bqn):below(s) | x, 1, i ; x, dim=1, index=i
-take_along_dim | x(mn) i(mq):below(n) | x, i, dim=1 ; x, i, dim=-1
-take_along_dim | x(vn) i(qn):below(v) | x, i, dim=0
-take_along_dim | x(bsn) i(bqn):below(s) | x, i, dim=1 ; x, i, 1
+index_select | x* i(q):below(a) | x, @dim, i ; x, dim=@dim, index=i
+
+index | x* i(q):below(a) | x, @before i
+index | x* i(r):once(a) | x, @before i
+index | x(mn) i(q):below(m) j(q):below(n) | x, i, j
+
+index | x(bsn) i(q):below(b) j(q):below(s) | x, i, j
+
+gather | x* i@q:below(a) | x, @dim, i ; x, dim=@dim, index=i
+gather | x* i@r:below(a) | x, @dim, i
+take_along_dim | x* i@q:below(a) | x, i, dim=@dim ; x, i, @dim
 take | x(vn) i(q):below(v) | x, i
+
 embedding | i(bs):below(v) w(vn):param | i, w
 embedding | i(m):below(v) w(vn) | i, w
 embedding | i(bse):below(v) w(vf):param | i, w
-index_add | x(vn) i(q):below(v) y(qn) | x, 0, i, y ; x, dim=0, index=i, source=y ; x, 0, i, y, alpha=@f
-index_add | x(mn) i(q):below(n) y(mq) | x, 1, i, y ; x, dim=1, index=i, source=y
-index_add | x(bsn) i(q):below(s) y(bqn) | x, 1, i, y
-index_copy | x(mt) i(q):once(t) y(mq) | x, 1, i, y
-index_copy | x(tn) i(q):once(t) y(qn) | x, 0, i, y ; x, dim=0, index=i, source=y
-index_fill | x(mn) i(q):below(n) | x, 1, i, 0.0 ; x, 1, i, @f
-index_fill | x(tn) i(q):once(t) | x, 0, i, @f ; x, dim=0, index=i, value=0.0
-index_reduce | x(vn) i(q):below(v) y(qn) | x, 0, i, y, 'amax' ; x, 0, i, y, reduce='amin'
+
+index_add | x* i(q):below(a) y@q | x, @dim, i, y ; x, dim=@dim, index=i, source=y ; x, @dim, i, y, alpha=@f
+index_copy | x* i(r):once(a) y@r | x, @dim, i, y ; x, dim=@dim, index=i, source=y
+index_fill | x* i(q):below(a) | x, @dim, i, 0.0 ; x, @dim, i, @f
+index_fill | x* i(r):once(a) | x, dim=@dim, index=i, value=0.0
+index_reduce | x* i(q):below(a) y@q | x, @dim, i, y, 'amax' ; x, @dim, i, y, reduce='amin'
 index_put | x(tn) i(q):once(t) y(qn) | x, (i,), y ; x, [i], y, accumulate=True
 put | x(tn) i(q):once(t) y(q) | x, i, y ; x, i, y, accumulate=True
-scatter | x(mn) i(mq):order y(mq) | x, 1, i, y ; x, dim=1, index=i, src=y ; x, -1, i, @f
-scatter | x(tn) i(qn):below(t) | x, 0, i, @f ; x, 0, i, 1.0
-scatter_add | x(vn) i(qn):below(v) y(qn) | x, 0, i, y ; x, dim=0, index=i, src=y
-scatter_add | x(z) i(q):below(z) y(q) | x, 0, i, y
-scatter_add | x(bsn) i(bsq):below(n) y(bsq) | x, 2, i, y ; x, -1, i, y
-scatter_add | x(mn) i(mq):below(n) y(mq) | x, 1, i, y ; x, dim=-1, index=i, src=y
-scatter_reduce | x(mn) i(mq):below(n) y(mq) | x, 1, i, y, 'amax' ; x, 1, i, y, reduce='sum' ; x, dim=1, index=i, src=y, reduce='amin'
-scatter_reduce | x(vn) i(qn):below(v) y(qn) | x, 0, i, y, 'sum' ; x, 0, i, y, reduce='amax', include_self=False ; x, 0, i, y, reduce='mean'
-select_scatter | x(bsn) y(bn) | x, y, 1, 0 ; x, y, dim=1, index=2
-slice_scatter | x(mn) y(m4) | x, y, 1, 0, 4 ; x, y, dim=1, start=2, end=6
+scatter | x* i@r:order y@r | x, @dim, i, y ; x, dim=@dim, index=i, src=y
+scatter | x* i@r:below(a) | x, @dim, i, @f ; x, dim=@dim, index=i, value=1.0
+scatter_add | x* i@q:below(a) y@q | x, @dim, i, y ; x, dim=@dim, index=i, src=y
+scatter_reduce | x* i@q:below(a) y@q | x, @dim, i, y, 'amax' ; x, @dim, i, y, reduce='sum' ; x, dim=@dim, index=i, src=y, reduce='amin'
+scatter_reduce | x* i@q:below(a) y@q | x, @dim, i, y, reduce='amax', include_self=False ; x, @dim, i, y, reduce='mean'
+select_scatter | x* y@ | x, y, @dim, 0 ; x, y, dim=@dim, index=-1
+slice_scatter | x* y@4 | x, y, @long, 0, 4 ; x, y, dim=@long, start=0, end=4
+slice_scatter | x(mn) y(m4) | x, y, dim=1, start=2, end=6
 one_hot | i(bs):seven | i, 7 ; i, num_classes=9
 
 # order
+sort | x(sb) | x, @dim => [0] ; x, dim=@dim, descending=True => .values
 sort | x(bs) | x => [0] ; x, dim=-1 => .values ; x, descending=True => [0] ; x, dim=1, descending=True => .indices
-argsort | x(bs) | x ; x, dim=-1, descending=True ; x, dim=1
+argsort | x(bs) | x ; x, dim=-1, descending=True
+argsort | x(sb) | x, @dim ; x, dim=@dim
 msort | x(sb) | x
+topk | x(bsd) | x, 3, dim=@long => [0] ; x, 2, @long, largest=False => .indices
 topk | x(bs) | x, 3 => [0] ; x, k=@k, dim=-1 => .values ; x, 2, largest=False => [0] ; x, 3, dim=1 => .indices
+kthvalue | x(sb) | x, 2, dim=@long => [0]
 kthvalue | x(bs) | x, 3 => [0] ; x, k=2, dim=-1 => .values ; x, 2, dim=1, keepdim=True => [0]
+median nanmedian | x(sb) | x, dim=@long => [0]
 median nanmedian | x(bs) | x, dim=-1 => [0] ; x, dim=1, keepdim=True => .values
+quantile nanquantile | x(sb) | x, 0.3, dim=@long
 quantile nanquantile | x(bs) | x, 0.3, dim=-1 ; x, 0.5, dim=1, keepdim=True ; x, q=0.9, dim=-1
 
 # product
@@ -268,11 +274,11 @@ einsum | x(m) y(n) | 'i,j->ij', x, y
 einsum | x(mk) y(mk) | 'ij,ij->i', x, y ; 'bd,bd->b', x, y
 
 # scan
-cumsum | x* | x, dim=@dim ; x, @dim ; x, dim=-1
-cumprod | x(mn):near | x, dim=@dim ; x, dim=-1
-cumprod | x(bsn):near | x, dim=@dim ; x, dim=1
-logcumsumexp | x* | x, dim=@dim ; x, dim=-1
-cummax cummin | x* | x, dim=@dim => [0] ; x, dim=-1 => .values ; x, @dim => [1]
+cumsum | x* | x, dim=@dim ; x, @dim
+cumprod | x(mn):near | x, dim=@dim
+cumprod | x(bsn):near | x, dim=@dim
+logcumsumexp | x* | x, dim=@dim ; x, @dim
+cummax cummin | x* | x, dim=@dim => [0] ; x, dim=@dim => .values ; x, @dim => [1]
 
 # pooling
 max_pool2d | x(bchw) | x, 2 ; x, 2, return_indices=True ; x, 3, stride=2, padding=1 ; x, kernel_size=2, stride=2 ; x, (2, 3)

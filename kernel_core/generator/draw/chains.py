@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kernel_core.generator.draw.inputs import broadcast_shapes
 from kernel_core.generator.draw.sizes import ONE, Axis
 from kernel_core.generator.draw.sketch import Sketch, Tensor
-from kernel_core.generator.draw.steps import Step, activated, is_convolved, pointwise_step
+from kernel_core.generator.draw.steps import Step, activated, is_convolved, joined_with, pointwise_step
 
 # --- heads: what a chain begins with
 
@@ -196,9 +197,13 @@ def chain(sketch: Sketch, head: Step | Callable[[Sketch], Tensor]) -> list[Tenso
 
 def pointwise_chain(sketch: Sketch) -> list[Tensor]:
     """Draw three to seven pointwise steps, over inputs that may broadcast."""
-    x = sketch.input(sketch.axes())
-    for _ in range(sketch.rng.randint(2, 6)):
-        x = pointwise_step(sketch, x) if sketch.operators else activated(sketch, x)
+    axes = sketch.axes()
+    shapes = broadcast_shapes(sketch, axes, 1) if sketch.chance(0.5) else [axes]
+    x = activated(sketch, sketch.input(shapes[0]))
+    for shape in shapes[1:]:
+        x = joined_with(sketch, x, sketch.input(shape), axes)
+    for _ in range(sketch.rng.randint(1, 5)):
+        x = pointwise_step(sketch, x)
     return [x]
 
 

@@ -24,9 +24,9 @@ CORE = frozenset(
 )  # fmt: skip
 """Operators that no draw can do without."""
 SHARES = {
-    "layer": 22, "product": 13, "reduction": 10, "layout": 9, "pointwise": 9, "arithmetic": 8, "loss": 5,
-    "pooling": 5, "indexing": 5, "convolution": 4, "norm": 4, "softmax": 3, "scan": 3, "order": 2,
-    "attention": 1, "comparison": 1, "bits": 1,
+    "layer": 20, "product": 12, "reduction": 10, "arithmetic": 10, "pointwise": 9, "layout": 8, "indexing": 7,
+    "loss": 5, "pooling": 5, "resampling": 5, "convolution": 4, "norm": 4, "softmax": 3, "scan": 3,
+    "order": 2, "comparison": 2, "attention": 1, "bits": 1,
 }  # fmt: skip
 """Percent of single operators by kind.
 
@@ -47,7 +47,7 @@ MOST_USED = frozenset(
 HELD_OUT_PERCENT = 22
 """Share of names outside `CORE`; about 12 % of drawn problems have such an operator."""
 _SHORTEST_SPLIT_CHAIN = 3
-_MOST_FORMS, _LAYER_FORMS = 20, 8
+_MOST_FORMS, _LAYER_FORMS, _SEVERAL_FORMS = 20, 8, 3
 
 
 @functools.cache
@@ -76,8 +76,12 @@ def single(rng: random.Random, kinds: Sequence[str], split: Split) -> tuple[str,
 
 @functools.cache
 def _weight(name: str) -> int:
-    """Return the weight of an operator in its kind: its forms, three times for those of `MOST_USED`."""
-    return min(len(forms().get(name, ())) or _LAYER_FORMS, _MOST_FORMS) * (3 if name in MOST_USED else 1)
+    """Return the weight of an operator in its kind: its forms, threefold for those of `CORE` and `MOST_USED`.
+
+    A form with a drawn axis, or with tensors that broadcast, counts as several.
+    """
+    count = sum(_SEVERAL_FORMS if form.varies else 1 for form in forms().get(name, ())) or _LAYER_FORMS
+    return min(count, _MOST_FORMS) * (3 if name in CORE | MOST_USED else 1)
 
 
 @functools.cache

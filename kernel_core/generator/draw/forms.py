@@ -34,7 +34,7 @@ FILLS = {
     "seven": "torch.randint(0, 7, {tuple})",
     "bool": "torch.rand({}) > 0.5",
     "sign": "torch.randint(0, 2, {tuple}) * 2.0 - 1.0",
-    "order": "torch.rand({}).argsort(-1)",
+    "order": "torch.rand({}).argsort({at})",
     "prob": "torch.softmax(torch.randn({}), dim=-1)",
     "logp": "torch.log_softmax(torch.randn({}), dim=-1)",
 }
@@ -49,7 +49,7 @@ class Given:
 
     name: str
     shape: str
-    """Kinds of sizes; `*` for any, `=x` for the same as another's, `~x` for one that broadcasts to it."""
+    """Kinds of sizes; `*` for any, `=x` as another's, `~x` broadcast with it, `@q` with another axis."""
     fill: str = ""
 
 
@@ -64,9 +64,15 @@ class Form:
     result: str = ""
     """Part of the result that is taken, such as `[0]`."""
 
+    @property
+    def varies(self) -> bool:
+        """True where a draw chooses an axis, a size, or which axes its tensors lack."""
+        drawn = re.search("@(dim|long|pair|order|before|resize)", self.arguments)
+        return drawn is not None or any(given.shape[0] == "~" for given in self.inputs)
+
 
 def _given(text: str) -> Given:
-    match = re.fullmatch(r"([a-z])(\*|\([^)]*\)|[=~][a-z])(?::(.+))?", text)
+    match = re.fullmatch(r"([a-z])(\*|\([^)]*\)|[=~][a-z]|@\w?)(?::(.+))?", text)
     assert match is not None, text
     return Given(match[1], match[2].strip("()"), match[3] or "")
 
@@ -193,20 +199,41 @@ def _is_smooth(name: str) -> bool:
     return bool(result.isfinite().all()) and result.abs().max() < 1e4 and result.unique().numel() > 60
 
 
-def resolved(text: str, rank: int, rng: random.Random) -> str:
-    """Arguments with drawn axes and numbers."""
-    last = rng.choice((-1, rank - 1)) if rank else 0
+_RESIZES = (
+    "scale_factor=2", "scale_factor=2.0", "scale_factor=3", "scale_factor=1.5", "scale_factor=0.5",
+    "scale_factor=0.5", "size={}", "size={}", "size={}",
+)  # fmt: skip
+_SIZES = (5, 7, 12, 14, 16, 20, 24, 28, 32, 40, 56, 64, 96, 128)
+
+
+def resolved(text: str, rank: int, at: int, rng: random.Random) -> str:
+    """Arguments with the drawn axis, as a number from the front or the end, and with drawn numbers."""
+    axes = list(range(rank))
 
     def drawn(match: re.Match[str]) -> str:
-        if match[1] == "dims":
-            pair = sorted(rng.sample(range(rank), min(2, rank)))
-            return str(tuple(pair)) if rng.random() < 0.7 else str([axis - rank for axis in pair])
-        if match[1] == "dim":
-            return str(rng.choice((last, last, rng.randrange(rank), rng.randrange(rank))))
-        return (
-            rng.choice(("0.5", "2.0", "0.1", "1.5", "0.25", "0.3"))
-            if match[1] == "f"
-            else str(rng.randint(1, 3))
-        )
+        match match[1]:
+            case "dim" | "long":
+                return str(at - rank if rng.random() < 0.4 else at)
+            case "dims":
+                pair = sorted(rng.sample(axes, min(2, rank)))
+                return str(tuple(pair)) if rng.random() < 0.7 else str([axis - rank for axis in pair])
+            case "pair":
+                return ", ".join(str(axis - rng.choice((0, 0, rank))) for axis in rng.sample(axes, 2))
+            case "order":
+                order = axes
+                while order == axes:
+                    order = rng.sample(axes, rank)
+                return str(tuple(order))
+            case None:
+                return "..., " if at and at == rank - 1 and rng.random() < 0.4 else ":, " * at
+            case "resize":
+                sizes = tuple(rng.choice(_SIZES) for _ in range(rank - 2))
+                return rng.choice(_RESIZES).format(sizes if len(sizes) > 1 else sizes[0])
+            case "bool":
+                return rng.choice(("True", "False"))
+            case "f":
+                return rng.choice(("0.5", "2.0", "0.1", "1.5", "0.25", "0.3"))
+            case _:
+                return str(rng.randint(1, 3))
 
-    return re.sub(r"@(dims|dim|f|k)", drawn, text)
+    return re.sub(r"@(dims|dim|long|pair|order|resize|bool|f|k)|@before ", drawn, text)

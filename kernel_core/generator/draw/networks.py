@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kernel_core.generator.draw.attention import attention, causal
 from kernel_core.generator.draw.chains import convolution, linear, norm_of_last, normalised
 from kernel_core.generator.draw.functions import FUNCTIONS
 from kernel_core.generator.draw.losses import loss_function
@@ -88,37 +89,6 @@ def squeeze_excite(sketch: Sketch) -> list[Tensor]:
     return [sketch.emit(f"{x} * {wide}", x.axes, "mul")]
 
 
-def attention(sketch: Sketch) -> list[Tensor]:
-    """Draw scores, weights and a weighted sum, with one head or several."""
-    b, e, s, f = sketch.axes("besf")
-    lead = (b, e) if sketch.chance(0.6) else (b,)
-    q, k, v = (sketch.input((*lead, s, f)) for _ in range(3))
-    scores = sketch.emit(
-        sketch.pick(f"torch.matmul({q}, {k}.transpose(-2, -1))", f"{q} @ {k}.transpose(-1, -2)"),
-        (*lead, s, s), "transpose", "matmul",
-    )  # fmt: skip
-    scores = sketch.emit(
-        sketch.pick(
-            f"{scores} / math.sqrt({q}.size(-1))", f"{scores} * {q}.shape[-1] ** -0.5", f"{scores} * 0.125"
-        ),
-        scores.axes,
-        "mul",
-    )
-    kind = sketch.pick("plain", "mask", "bias", "plain")
-    if kind == "mask":
-        mask = sketch.input((s, s), "torch.ones({}).tril() > 0", "bool")
-        fill = sketch.pick("-1e9", "float('-inf')")
-        scores = sketch.emit(f"{scores}.masked_fill(~{mask}, {fill})", scores.axes, "masked_fill")
-    elif kind == "bias":
-        scores = sketch.emit(f"{scores} + {sketch.input((s, s))}", scores.axes, "add")
-    weights = sketch.emit(
-        sketch.pick(f"torch.softmax({scores}, dim=-1)", f"F.softmax({scores}, dim=-1)"),
-        scores.axes,
-        "softmax",
-    )
-    return [sketch.emit(sketch.pick(f"torch.matmul({weights}, {v})", f"{weights} @ {v}"), q.axes, "matmul")]
-
-
 def attention_block(sketch: Sketch) -> list[Tensor]:
     """Draw projections, scaled dot products and an output projection."""
     x = sketch.input(sketch.axes("bsn"))
@@ -128,6 +98,7 @@ def attention_block(sketch: Sketch) -> list[Tensor]:
         f"{q} @ {k}.transpose(-2, -1) * {sketch.pick('0.125', '0.0625', '0.1')}",
         (*x.axes[:2], x.axes[1]), "transpose", "matmul", "mul",
     )  # fmt: skip
+    scores = causal(sketch, scores) if sketch.chance(0.4) else scores
     weights = sketch.emit(f"{scores}.softmax(dim=-1)", scores.axes, "softmax")
     h = linear(sketch, sketch.emit(f"{weights} @ {v}", x.axes, "matmul"), width)
     return [sketch.emit(f"{x} + {h}", x.axes, "add") if sketch.chance(0.6) else h]
@@ -167,6 +138,7 @@ def multi_head_attention(sketch: Sketch) -> list[Tensor]:
     batch, length, _ = sketch.sizes_of(x)
     q, k, v = (_heads(sketch, x, heads, batch, length) for _ in range(3))
     scores = sketch.emit(f"{q} @ {k}.transpose(-2, -1) * 0.125", (b, e, s, s), "transpose", "matmul", "mul")
+    scores = causal(sketch, scores) if sketch.chance(0.4) else scores
     weights = sketch.emit(
         sketch.pick(f"{scores}.softmax(dim=-1)", f"F.softmax({scores}, dim=-1)"), scores.axes, "softmax"
     )
@@ -211,3 +183,5 @@ NETWORKS: dict[str, Callable[[Sketch], list[Tensor]]] = {
     "norm_function": norm_function,
     **FUNCTIONS,
 }
+WEIGHTS = {"optimizer": 4, "attention": 4}
+"""Families that have more forms than the others, and their shares as multiples of the others'."""

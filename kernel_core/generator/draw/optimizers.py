@@ -50,7 +50,10 @@ class _Step:
 def optimizer(sketch: Sketch) -> list[Tensor]:
     """Draw one step of an optimiser."""
     axes = sketch.axes(sketch.pick("z", "z", "mn", "ko", "bchw"))
-    sketch.habits = replace(sketch.habits, dtype="float32")
+    settings = sketch.habits.settings
+    if settings == "inline" and sketch.chance(0.6):
+        settings = sketch.pick("default", "argument")
+    sketch.habits = replace(sketch.habits, dtype="float32", settings=settings)
     p, g = sketch.input(axes, names=_PARAMETER), sketch.input(axes, names=_GRADIENT)
     choose = sketch.rng.choice
     values = {
@@ -82,22 +85,59 @@ def _momentum(step: _Step) -> list[Tensor]:
     return [step.emit(text, "sgd_update"), new]
 
 
-def _adam(step: _Step) -> list[Tensor]:
-    """Adam and AdamW, with and without the correction of the bias."""
-    sketch, p, g = step.sketch, step.p, step.g
-    m, v = step.first(), step.second()
-    m = step.averaged(m, f"{g}", step.b1)
-    square = sketch.pick(f"{g} * {g}", f"{g} ** 2", f"{g}.square()", f"{g}.pow(2)")
-    v = step.emit(f"{step.b2} * {v} + (1 - {step.b2}) * {square}", "second_moment")
-    first, second = m, v
-    if sketch.chance(0.5):
+def _moments(step: _Step) -> tuple[Tensor, Tensor]:
+    """Averages of the gradient and of its square."""
+    g = step.g
+    m, v = step.averaged(step.first(), f"{g}", step.b1), step.second()
+    square = step.sketch.pick(f"{g} * {g}", f"{g} ** 2", f"{g}.square()", f"{g}.pow(2)")
+    text = step.sketch.pick(
+        f"{step.b2} * {v} + (1 - {step.b2}) * {square}", f"{v} * {step.b2} + {square} * (1 - {step.b2})",
+        f"torch.addcmul({v} * {step.b2}, {g}, {g}, value=1 - {step.b2})",
+    )  # fmt: skip
+    return m, step.emit(text, "second_moment")
+
+
+def _adam(step: _Step, decay: str = "") -> list[Tensor]:
+    """Adam with and without the correction of the bias; `decay` shrinks the parameter first."""
+    sketch, p = step.sketch, step.p
+    m, v = first, second = _moments(step)
+    if sketch.chance(0.6):
         time = sketch.setting("step", sketch.pick("1", "10", "100"))
         first = step.emit(f"{m} / (1 - {step.b1} ** {time})", "bias_correction")
         second = step.emit(f"{v} / (1 - {step.b2} ** {time})", "bias_correction")
-    if sketch.chance(0.4):
-        p = step.emit(f"{p} * (1 - {step.rate} * 0.01)", "decoupled_weight_decay")
+    if decay:
+        texts = (f"{p} * (1 - {step.rate} * {decay})", f"{p} - {step.rate} * {decay} * {p}")
+        p = step.emit(sketch.rng.choice(texts), "decoupled_weight_decay")
     root = sketch.pick(f"torch.sqrt({second})", f"{second}.sqrt()")
     return [step.emit(f"{p} - {step.rate} * {first} / ({root} + {step.eps})", "adam_update"), m, v]
+
+
+def _adamw(step: _Step) -> list[Tensor]:
+    return _adam(step, step.sketch.setting("weight_decay", step.sketch.pick("0.01", "0.1", "0.05")))
+
+
+def _amsgrad(step: _Step) -> list[Tensor]:
+    most = step.sketch.input(step.axes, FILLS["rand"], names=("max_exp_avg_sq", "v_max", "v_hat"))
+    m, v = _moments(step)
+    most = step.emit(f"torch.maximum({most}, {v})", "maximum")
+    new = step.emit(f"{step.p} - {step.rate} * {m} / ({most}.sqrt() + {step.eps})", "adam_update")
+    return [new, m, v, most]
+
+
+def _lamb(step: _Step) -> list[Tensor]:
+    """Lamb, and Lars without the second moment: the norms of parameter and update scale the step."""
+    sketch, p = step.sketch, step.p
+    decay = sketch.setting("weight_decay", sketch.pick("0.01", "0.1", "1e-4"))
+    moments: tuple[Tensor, ...] = _moments(step) if sketch.chance(0.7) else ()
+    if moments:
+        m, v = moments
+        update = step.emit(f"{m} / ({v}.sqrt() + {step.eps}) + {decay} * {p}", "lamb_update")
+    else:
+        update = step.emit(f"{step.g} + {decay} * {p}", "lars_update")
+    norm = sketch.pick("torch.norm({})", "{}.norm()", "torch.sqrt(torch.sum({0} * {0}))")
+    sizes = [sketch.emit(norm.format(x), (), "norm") for x in (p, update)]
+    ratio = sketch.emit(f"{sizes[0]} / ({sizes[1]} + {step.eps})", (), "trust_ratio")
+    return [step.emit(f"{p} - {step.rate} * {ratio} * {update}", "sgd_update"), *moments]
 
 
 def _rmsprop(step: _Step) -> list[Tensor]:
@@ -149,5 +189,5 @@ def _adamax(step: _Step) -> list[Tensor]:
 
 
 _STEPS: tuple[Callable[[_Step], list[Tensor]], ...] = (
-    _sgd, _momentum, _momentum, _adam, _adam, _adam, _rmsprop, _lion, _adagrad, _adadelta, _adamax,
+    _sgd, _momentum, _momentum, _adam, _adamw, _amsgrad, _lamb, _rmsprop, _lion, _adagrad, _adadelta, _adamax,
 )  # fmt: skip

@@ -22,7 +22,7 @@ from kernel_core.errors import ConfigError
 from kernel_core.generator.draw.chains import CHAINS
 from kernel_core.generator.draw.choice import operator_families, single, split_of
 from kernel_core.generator.draw.habits import draw_habits
-from kernel_core.generator.draw.networks import NETWORKS
+from kernel_core.generator.draw.networks import NETWORKS, WEIGHTS
 from kernel_core.generator.draw.singles import single_layer, single_operator
 from kernel_core.generator.draw.sketch import Sketch, Tensor
 from kernel_core.generator.draw.text import source_of
@@ -42,6 +42,7 @@ _LEAST_SHARED, _CHUNK = 64, 16
 _MOST_REPEATED = 8
 _WITHOUT_HALF = (
     "convolution", "product", "norm", "layer", "loss", "attention", "indexing", "scan", "pooling", "bits",
+    "resampling",
 )  # fmt: skip
 """Kinds of operators that are drawn in float32 alone."""
 
@@ -163,7 +164,8 @@ def _grammar(
         )
     level = rng.choices(choices, [levels.get(level, 0.0) or 0.1 for level in choices])[0]
     if level != "operators":
-        family = rng.choice(open_groups[level])
+        names = open_groups[level]
+        family = rng.choices(names, [WEIGHTS.get(name, 1) for name in names])[0]
         return family, (CHAINS | NETWORKS)[family]
     family, name = single(rng, open_groups[level], split)
     if family == "layer":

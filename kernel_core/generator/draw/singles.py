@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import nn
 
-from kernel_core.generator.draw.forms import FILLS, Form, Given, forms, resolved, spellings
+from kernel_core.generator.draw.forms import Form, forms, resolved, spellings
+from kernel_core.generator.draw.inputs import inputs_of
 from kernel_core.generator.draw.sizes import ONE, Axis
 from kernel_core.generator.draw.sketch import Sketch, Tensor
 
@@ -25,6 +27,8 @@ LAYERS_BY_NAME = {
 }
 LAYERS_BY_NAME |= {"kldiv": "KLDivLoss", "binarycrossentropy": "BCELoss", "crossentropy": "CrossEntropyLoss"}
 LAYERS_BY_NAME |= {"binarycrossentropywithlogits": "BCEWithLogitsLoss", "interpolate": "Upsample"}
+_UNTIED = ("numbers", "small", "mixed")
+"""Ways to write sizes in which tensors that share an axis do not show it."""
 _OWN_LAYERS = """
 Linear | mk | k, o ; k, o, bias=False
 Linear | bsk | k, o
@@ -62,8 +66,10 @@ Embedding | vocabulary | v, n
 def single_operator(sketch: Sketch, name: str) -> list[Tensor]:
     """Draw one call of an operator, in one of its forms and spellings."""
     form = sketch.rng.choice(forms()[name])
-    values = inputs_of(sketch, form)
-    return [call(sketch, form, values)]
+    if any(given.shape[0] == "@" for given in form.inputs) and sketch.habits.sizes in _UNTIED:
+        sketch.habits = replace(sketch.habits, sizes="named")
+    values, at = inputs_of(sketch, form)
+    return [call(sketch, form, values, at)]
 
 
 def layer_names() -> tuple[str, ...]:
@@ -102,115 +108,6 @@ def single_layer(sketch: Sketch, name: str) -> list[Tensor]:
     return [sketch.emit(f"{layer}({', '.join(map(str, inputs))})", (), operator)]
 
 
-# --- inputs
-
-
-def inputs_of(sketch: Sketch, form: Form) -> dict[str, Tensor]:
-    """Return the tensors of a form, as arguments of `forward`, or as parameters where the form says so."""
-    letters: dict[str, Axis] = {}
-    made: dict[str, Tensor] = {}
-    broad: dict[str, tuple[Axis, ...]] = {}
-    """Shapes that inputs broadcast to."""
-    for given in form.inputs:
-        broad[given.name] = axes = _axes(sketch, given, letters, made, broad)
-        is_partner = any(other.shape == f"~{given.name}" for other in form.inputs)
-        if is_partner and given.shape == "*" and len(axes) > 1 and sketch.chance(0.15):
-            axes = _with_ones(sketch, axes, 0.5)
-        made[given.name] = _spread(sketch, given, axes, letters)
-    return made
-
-
-def _spread(sketch: Sketch, given: Given, axes: tuple[Axis, ...], letters: dict[str, Axis]) -> Tensor:
-    """Return a tensor with these axes; where one is not 1, it may be a vector that `forward` reshapes."""
-    places = [at for at, axis in enumerate(axes) if axis is not ONE]
-    if given.shape[0] != "~" or len(places) != 1 or len(axes) < 2 or sketch.chance(0.3):
-        return _filled(sketch, given, axes, letters)
-    vector = _filled(sketch, given, (axes[places[0]],), letters)
-    sizes = ", ".join("-1" if at in places else "1" for at in range(len(axes)))
-    indices = ", ".join(":" if at in places else "None" for at in range(len(axes)))
-    text = sketch.pick(f".view({sizes})", f".reshape({sizes})", f"[{indices}]")
-    return sketch.emit(f"{vector}{text}", axes, dtype=vector.dtype)
-
-
-def _axes(
-    sketch: Sketch,
-    given: Given,
-    letters: dict[str, Axis],
-    made: dict[str, Tensor],
-    broad: dict[str, tuple[Axis, ...]],
-) -> tuple[Axis, ...]:
-    if given.shape == "*":
-        return sketch.axes()
-    if given.shape[0] == "=":
-        return made[given.shape[1]].axes
-    if given.shape[0] == "~":
-        source = given.shape[1]
-        if made[source].axes != broad[source]:  # the other input lacks axes, which this one has
-            return tuple(
-                axis if other is ONE or sketch.chance(0.5) else ONE
-                for axis, other in zip(broad[source], made[source].axes, strict=True)
-            )
-        return narrowed(sketch, broad[source])
-    axes = []
-    for factor, letter, size in re.findall(r"(\d?)([a-z])|(\d)", given.shape):
-        if size:
-            axes.append(Axis(size, int(size), int(size)))
-            continue
-        if letter not in letters:
-            letters[letter] = sketch.axis(letter)
-        axes.append(letters[letter].times(int(factor or 1)))
-    return tuple(axes)
-
-
-def narrowed(sketch: Sketch, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """Return the same axes, or some that broadcast to them."""
-    if sketch.chance(0.5) or not axes:
-        return axes
-    start = sketch.rng.randrange(len(axes))
-    kind = sketch.pick("last", "last", "one", "one", "channel", "channel", "scalar")
-    if kind == "scalar":
-        return () if sketch.chance(0.5) else (ONE,)
-    if kind == "last":
-        return axes[start:]
-    if kind == "one":
-        return tuple(ONE if at == start else axis for at, axis in enumerate(axes))
-    kept = tuple(axis if at == start else ONE for at, axis in enumerate(axes))
-    return kept[start:] if sketch.chance(0.5) else kept
-
-
-def _with_ones(sketch: Sketch, axes: tuple[Axis, ...], share: float) -> tuple[Axis, ...]:
-    return tuple(ONE if sketch.chance(share) else axis for axis in axes)
-
-
-def _broadcast(shapes: Sequence[tuple[Axis, ...]]) -> tuple[Axis, ...]:
-    """The shape that shapes broadcast to."""
-    rank = max(map(len, shapes))
-    aligned = [(*([ONE] * (rank - len(shape))), *shape) for shape in shapes]
-    return tuple(
-        next((axis for axis in column if axis is not ONE), ONE) for column in zip(*aligned, strict=True)
-    )
-
-
-def _filled(sketch: Sketch, given: Given, axes: tuple[Axis, ...], letters: dict[str, Axis]) -> Tensor:
-    fill = given.fill
-    if fill in ("param", "buffer", "var"):
-        if fill == "param" and sketch.chance(0.6) and sketch.habits.dtype == "float32":
-            return sketch.parameter(axes)
-        return sketch.input(axes, FILLS["pos"] if fill == "var" else "randn", "float32")
-    if indices := re.fullmatch(r"(below|once)\((\w)\)", fill):
-        kind, letter = indices[1], indices[2]
-        if letter not in letters:
-            letters[letter] = sketch.axis(letter)
-        size = letters[letter].text
-        drawn = (
-            f"torch.randint(0, {size}, {{tuple}})" if kind == "below" else f"torch.randperm({size})[:{{}}]"
-        )
-        return sketch.input(axes, drawn, "int64")
-    if not fill or fill == "randn":
-        return sketch.input(axes)
-    return sketch.input(axes, FILLS.get(fill, fill), "float32")
-
-
 # --- spelling
 
 _OPTION = re.compile(
@@ -227,10 +124,19 @@ _SEVERAL = frozenset(
 """Operators that return several tensors where no part is taken."""
 
 
-def call(sketch: Sketch, form: Form, values: dict[str, Tensor]) -> Tensor:
-    """Draw a call of a form: a function, a method, an operator's sign or a layer."""
+def _broadcast(shapes: Sequence[tuple[Axis, ...]]) -> tuple[Axis, ...]:
+    """The shape that shapes broadcast to."""
+    rank = max(map(len, shapes))
+    aligned = [(*([ONE] * (rank - len(shape))), *shape) for shape in shapes]
+    return tuple(
+        next((axis for axis in column if axis is not ONE), ONE) for column in zip(*aligned, strict=True)
+    )
+
+
+def call(sketch: Sketch, form: Form, values: dict[str, Tensor], at: int) -> Tensor:
+    """Draw a call of a form: a function, a method, an operator's sign, a subscript or a layer."""
     first = next(iter(values.values()))
-    arguments = resolved(form.arguments, first.rank, sketch.rng)
+    arguments = resolved(form.arguments, first.rank, at, sketch.rng)
     size = sketch.pick("shape[{}]", "size({})")
     sizes = {letter: f"{first}.{size.format(at)}" for letter, at in (("B", 0), ("C", 1), ("N", -1))}
     given = sizes | {name: str(value) for name, value in values.items()}
@@ -258,7 +164,8 @@ def _function(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> 
 
 def _method(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str:
     name = form.operator
-    if not callable(getattr(torch.Tensor, name, None)) or not re.match(r"[a-z](,|$)", plain):
+    is_method = callable(getattr(torch.Tensor, name, None)) and name not in ("where", "index")
+    if not is_method or not re.match(r"[a-z](,|$)", plain):
         return ""
     receiver, _, rest = parts.partition(", ")
     return f"{receiver}.{name}({rest})"
@@ -270,6 +177,11 @@ def _sign(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str:
         return ""
     left, _, right = parts.partition(", ")
     return f"{left} {sign} {right}"
+
+
+def _subscript(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str:
+    receiver, _, rest = parts.partition(", ")
+    return f"{receiver}[{rest}]" if form.operator == "index" else ""
 
 
 def _layer(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str:
@@ -297,4 +209,4 @@ def _layer(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str
 
 
 Writer = Callable[..., str]
-_WRITERS: tuple[Writer, ...] = (_function, _method, _sign, _layer)
+_WRITERS: tuple[Writer, ...] = (_function, _method, _sign, _subscript, _layer)

@@ -19,7 +19,7 @@ INPUTS = (
 )
 SECONDS = ("y", "y", "other", "b", "w", "residual", "target", "right", "second", "v", "u", "mask_value", "c")
 PARAMETERS = ("weight", "scale", "gain", "gamma", "bias", "beta", "shift", "offset", "alpha", "coef")
-_MOST_ELEMENTS = 2**27
+MOST_ELEMENTS = 2**27
 """Elements of one tensor on a GPU."""
 
 
@@ -108,7 +108,7 @@ class Sketch:
         kinds = kinds or self.rng.choice(SHAPES)
         while True:
             values = [self._value(kind, is_free) for kind in kinds]
-            if math.prod(values) <= _MOST_ELEMENTS:
+            if math.prod(values) <= MOST_ELEMENTS:
                 return tuple(map(self.axis, kinds, values))
 
     def _value(self, kind: str, is_free: bool) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernel_core.generator.draw.forms import spellings, tails
+from kernel_core.generator.draw.inputs import narrowed
 from kernel_core.generator.draw.singles import LAYERS_BY_NAME
-from kernel_core.generator.draw.sizes import ONE
+from kernel_core.generator.draw.sizes import ONE, Axis
 from kernel_core.generator.draw.sketch import Sketch, Tensor
 
 COMMON = (
@@ -89,15 +90,20 @@ def shifted(sketch: Sketch, x: Tensor) -> Tensor:
 
 
 def joined(sketch: Sketch, x: Tensor) -> Tensor:
-    """Join another input, or the value itself."""
-    other = sketch.input(x.axes) if x.rank and len(sketch.inputs) < 3 else x
+    """Join another input, which may broadcast, or the value itself."""
+    is_new = x.rank and len(sketch.inputs) < 3
+    return joined_with(sketch, x, sketch.input(narrowed(sketch, x.axes)) if is_new else x, x.axes)
+
+
+def joined_with(sketch: Sketch, x: Tensor, other: Tensor, axes: tuple[Axis, ...]) -> Tensor:
+    """Draw arithmetic on two tensors that broadcast to `axes`."""
     name = sketch.pick("add", "add", "mul", "maximum", "sub", "lerp", "minimum")
     if name == "lerp":
-        return sketch.emit(f"torch.lerp({x}, {other}, {sketch.pick('0.3', '0.5', '0.75')})", x.axes, name)
+        return sketch.emit(f"torch.lerp({x}, {other}, {sketch.pick('0.3', '0.5', '0.75')})", axes, name)
     if name in ("maximum", "minimum"):
-        return sketch.emit(f"torch.{name}({x}, {other})", x.axes, name)
+        return sketch.emit(f"torch.{name}({x}, {other})", axes, name)
     sign = {"add": "+", "mul": "*", "sub": "-"}[name]
-    return sketch.emit(f"{x} {sign} {other}", x.axes, name)
+    return sketch.emit(f"{x} {sign} {other}", axes, name)
 
 
 def gated(sketch: Sketch, x: Tensor) -> Tensor:
