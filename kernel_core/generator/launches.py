@@ -133,8 +133,8 @@ class Launches:
             if name in self.taken:
                 name = self._free(name)
             for other, its in own.items():
-                if re.search(rf"{re.escape(numbers[other])}(?![\w.\[])", text) and other != argument:
-                    text = text.replace(numbers[other], its)
+                if other != argument:
+                    text = re.sub(rf"(?<![\w.]){re.escape(numbers[other])}(?![\w.\[])", its, text)
             own[argument] = name
             self.totals.setdefault(written.name, []).append(f"{name} = {text}")
             if self.assigned.get(name) != text and name != text:

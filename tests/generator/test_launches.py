@@ -106,6 +106,30 @@ def test_each_schedule_gives_its_kernels_every_parameter_once(answers_by_schedul
     assert len(problems) == len(BY_SCHEDULE) and not faults(problems, launches, tmp_path)
 
 
+ATTENTION = """import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, t, target, y):
+        return torch.softmax(t @ target.transpose(-2, -1), dim=-1) @ y
+
+
+def get_inputs():
+    return [torch.randn(2, 3, 40, 16), torch.randn(2, 3, 40, 16), torch.randn(2, 3, 40, 16)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_size_in_the_name_of_a_longer_tensor_stays(launches, tmp_path):
+    """`target.shape[2]` has the text of `t.shape[2]` in it, which is `M` by then."""
+    given, source = answered(parsed(ATTENTION))
+    assert "M = t.shape[2]" in source and "N = target.shape[2]" in source
+    assert not faults({"attention": (given, source)}, launches, tmp_path)
+
+
 def test_drawn_problems_give_their_kernels_every_parameter_once(
     drawn_graphs, answers_of_graphs, launches, tmp_path
 ):
