@@ -64,11 +64,7 @@ class ProblemsConfig(Config):
 
     def at_most(self, limit: int) -> Self:
         """Return the selection with no more than so many problems."""
-        return (
-            self
-            if self.limit is not None and self.limit <= limit
-            else self.model_copy(update={"limit": limit})
-        )
+        return self.model_copy(update={"limit": min(self.limit or limit, limit)})
 
 
 class IngestConfig(Config):

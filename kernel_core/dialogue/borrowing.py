@@ -16,7 +16,6 @@ from kernel_core.problems.syntax import syntax_tree
 
 _MODEL, _NEW_MODEL = "Model", "ModelNew"
 _INPUTS = frozenset({"get_inputs", "get_init_inputs"})
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def with_definitions(answer: str, problem: str) -> str:
@@ -24,12 +23,16 @@ def with_definitions(answer: str, problem: str) -> str:
 
     Text that lacks nothing, or that Python cannot parse, comes back as it is.
     """
-    tree, lender = tree_of(answer), tree_of(problem)
-    if tree is None or lender is None:
+    tree = tree_of(answer)
+    if tree is None:
+        return answer
+    wanted = missing(tree) | _extended(tree)
+    lender = tree_of(problem) if wanted else None
+    if lender is None:
         return answer
     lent = {name: statement for statement in _lent(lender) for name in defined(ast.Module([statement], []))}
     own = {name: statement for statement in tree.body for name in defined(ast.Module([statement], []))}
-    wanted, taken = missing(tree) | _extended(tree), set[ast.stmt]()
+    taken = set[ast.stmt]()
     while wanted:
         statement = lent.get(wanted.pop())
         if statement is not None and statement not in taken:

@@ -66,17 +66,19 @@ def _places(x: Value, at: int, out: Any, factor: Any, aligned: bool) -> Value:
     place = cast(iota((out,), 0, torch.int64), torch.float32)
     if aligned:
         return mul(place, (size - 1) / (out - 1) if int(out) > 1 else 0.0)
-    ratio = size / out if factor is None else Number(1.0, "1.0") / factor
-    return sub(mul(add(place, 0.5), ratio), 0.5)
+    return sub(mul(add(place, 0.5), _ratio(size, out, factor)), 0.5)
+
+
+def _ratio(size: Any, out: Any, factor: Any) -> Any:
+    """Elements of an axis for each result: by the factor where one is given, else by the sizes."""
+    return size / out if factor is None else Number(1.0, "1.0") / factor
 
 
 def _nearest(x: Value, at: int, out: Any, factor: Any, exact: bool) -> Value:
     """One axis at another size, by the element at the start or, if exact, the middle of each place."""
     size = x.shape[at]
     place = cast(iota((out,), 0, torch.int64), torch.float32)
-    place = mul(
-        add(place, 0.5) if exact else place, size / out if factor is None else Number(1.0, "1.0") / factor
-    )
+    place = mul(add(place, 0.5) if exact else place, _ratio(size, out, factor))
     return gather_rows(x, at, point("minimum", cast(place, torch.int64), size - 1))
 
 
