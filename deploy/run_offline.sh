@@ -151,9 +151,9 @@ work() {
   trap 'finish $?' EXIT
   cd "$REPOSITORY" || exit 1
   need install install
-  need check check
   say server
   "$PYTHON" -m prefect server start --host 127.0.0.1 --port "$PORT" >"$LOGS/server.log" 2>&1 &
+  need check check
   need healthy healthy
   need deploy "$PYTHON" -m flows.cli deploy
   say worker

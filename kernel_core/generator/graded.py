@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -89,16 +90,29 @@ def with_mistake(written: Answer, rng: random.Random) -> tuple[GradedKernel, ...
     return (graded(written), mistake)
 
 
-def answered_problems(problems: Sequence[Problem]) -> Iterator[Generated]:
+def answered_problems(problems: Iterable[Problem]) -> Iterator[Generated]:
     """Yield the problems for which a kernel can be written, with it and a mistake in it.
 
-    A kernel takes some 26 ms of one core; many problems are shared by a process on each core.
+    A kernel takes some 26 ms of one core; many problems are shared by a process on each core, which begins
+    before the last problem is drawn.
     """
-    if len(problems) < _LEAST_SHARED:
-        yield from filter(None, map(_answered, problems))
+    problems = iter(problems)
+    first = list(itertools.islice(problems, _LEAST_SHARED))
+    if len(first) < _LEAST_SHARED:
+        yield from filter(None, map(_answered, first))
         return
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), torch.set_num_threads, (1,)) as processes:
-        yield from filter(None, processes.map(_answered, problems, chunksize=16))
+    with worker_processes(os.cpu_count() or 1) as processes:
+        yield from filter(None, processes.map(_answered, itertools.chain(first, problems), chunksize=16))
+
+
+def worker_processes(count: int) -> ProcessPoolExecutor:
+    """Return processes that draw and answer problems.
+
+    They are forked from one server that has imported the generator: each import takes seconds.
+    """
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["__main__", __name__])
+    return ProcessPoolExecutor(count, context, torch.set_num_threads, (1,))
 
 
 def _answered(problem: Problem) -> Generated | None:

@@ -139,7 +139,7 @@ def test_one_preset_teaches_trains_and_measures_any_code_model(name, tmp_path):
     assert all(one.problems.split in ("held_out", "all") for one in cards.values())
     assert set(cards["evaluate-after-held-out"].problems.families) == RESERVED
     assert cards["evaluate-after-hand-written"].problems.suite == "dojo"
-    assert {one.gym.device for one in (train, config.evaluate, config.best_of_n)} == {"cuda"}
+    assert train.gym.device == config.best_of_n.gym.device == "cuda"  # speeds are measured
 
 
 def test_an_untaught_model_is_told_the_form_of_an_answer():

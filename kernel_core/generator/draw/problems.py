@@ -10,10 +10,8 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 
 import torch
 from torch.utils._pytree import tree_flatten
@@ -26,7 +24,7 @@ from kernel_core.generator.draw.networks import NETWORKS, WEIGHTS
 from kernel_core.generator.draw.singles import single_layer, single_operator
 from kernel_core.generator.draw.sketch import Sketch, Tensor
 from kernel_core.generator.draw.text import source_of
-from kernel_core.generator.graded import taught_answers, with_mistake
+from kernel_core.generator.graded import taught_answers, with_mistake, worker_processes
 from kernel_core.generator.read import Unreadable, load_module
 from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
 from kernel_core.problems.graded import Generated, identity_of
@@ -80,8 +78,8 @@ def generate_graphs(
     with ExitStack() as stack:
         run: Callable[[Iterable[int]], Iterable[Generated]] = functools.partial(map, draw)
         if processes > 1 and count >= _LEAST_SHARED:
-            workers = ProcessPoolExecutor(processes, get_context("spawn"), torch.set_num_threads, (1,))
-            run = functools.partial(stack.enter_context(workers).map, draw, chunksize=_CHUNK)
+            workers = stack.enter_context(worker_processes(processes))
+            run = functools.partial(workers.map, draw, chunksize=_CHUNK)
         number = 0
         while len(kept) < count:
             wanting = count - len(kept)

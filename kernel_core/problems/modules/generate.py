@@ -51,13 +51,18 @@ def generate_modules(split: Split, count: int, seed: int, families: Sequence[str
 
     Raises `ConfigError` when no family asked for has problems in the split.
     """
+    return list(draw_modules(split, count, seed, families))
+
+
+def draw_modules(split: Split, count: int, seed: int, families: Sequence[str] = ()) -> Iterator[Problem]:
+    """Yield the problems of `generate_modules` as they are drawn."""
     names = [name for name in FAMILIES if not families or name in families]
     names = [name for name in names if name not in RESERVED or split == "held_out"]
     if not names:
         raise ConfigError(
             f"no family of {', '.join(families)} is in split {split}; its families: {', '.join(FAMILIES)}"
         )
-    return list(_drawn(split, count, seed, names))
+    yield from _drawn(split, count, seed, names)
 
 
 def split_of(draft: Draft) -> Split:
