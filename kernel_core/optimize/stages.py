@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from kernel_core.batches import Batch, EachBatch, in_order
@@ -77,6 +78,7 @@ def parts_of(
         for part in parts.parts:
             store.write(f"problems/{part.problem.name}.py", part.problem.source.encode())
         store.write("parts.json", parts.model_dump_json(indent=1).encode())
+        torch.cuda.empty_cache()  # judges in other processes need the memory of the recorded calls
     parts = Parts.model_validate(store.read_json("parts.json"))
     if not parts.parts:
         reasons = "; ".join(f"{path or 'the whole'}: {why}" for path, why in list(parts.left_out.items())[:3])

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from kernel_core.errors import ConfigError
+from kernel_core.errors import ConfigError, first_line
 from kernel_core.optimize.dispatch import INSTALLED
 from kernel_core.optimize.library import PACKAGE, kernel_name
 from kernel_core.optimize.search import Confirmed
@@ -219,12 +219,13 @@ def _timed(
         try:
             error = error_of(call()) if kept else 0.0
             return _median_ms(call) if error <= limit else math.inf
-        except Exception:  # the compiler's, on a module that it does not take
+        except Exception as error:  # the compiler's, on a module that it does not take
+            _report(f"{type(error).__name__}: {first_line(error)}")
             return math.inf
 
     ways = {"eager": False, "torch.compile": True}
     plain = {way: milliseconds([], is_compiled) for way, is_compiled in ways.items()}
-    _report(plain)
+    _report(f"without kernels: {plain}")
     with_kernels: dict[str, tuple[float, list[str], dict[str, str]]] = {}
     for way, is_compiled in ways.items() if names else ():
         kept, reasons, fastest = list(names), dict[str, str](), milliseconds(names, is_compiled)
@@ -235,7 +236,7 @@ def _timed(
                 reasons[name] = f"{way} takes {without:.4f} ms without it, {fastest:.4f} ms with it"
                 kept, fastest = rest, without
         with_kernels[way] = fastest, kept, reasons
-        _report({f"{way} with {', '.join(kept)}": fastest})
+        _report(f"{way} with {', '.join(kept)}: {fastest:.4f} ms")
     best = min(with_kernels, key=lambda way: with_kernels[way][0], default="")
     fastest_ms, kept, reasons = with_kernels.get(best, (math.inf, [], {}))
     usual = min(plain, key=lambda way: plain[way])
@@ -254,11 +255,10 @@ def _timed(
     return timed if kept else timed | {"error": None}
 
 
-def _report(times: Mapping[str, float]) -> None:
-    """Write times to standard error as they become known."""
-    for way, time_ms in times.items():
-        sys.stderr.write(f"{way}: {time_ms:.4f} ms\n")
-        sys.stderr.flush()
+def _report(line: str) -> None:
+    """Write to standard error what becomes known."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def _or_none(time_ms: float) -> float | None:
