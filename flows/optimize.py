@@ -14,7 +14,12 @@ from tasks.optimize import confirm_winners, profile_module, prove_whole, write_p
 
 @stage_flow("optimize", run_name="{run}: {target}")
 def optimize(
-    target: str, config: GymConfig, winners: str = "", run: str = "optimize", root: str = "runs"
+    target: str,
+    config: GymConfig,
+    winners: str = "",
+    most_parts: int = 12,
+    run: str = "optimize",
+    root: str = "runs",
 ) -> None:
     """Profile a module, search kernels for its parts, and keep those that help the whole.
 
@@ -22,17 +27,23 @@ def optimize(
         target: FILE.py, FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION; see docs/optimize.md.
         config: Settings of the judge; its device is the module's.
         winners: Folder of a best-of-N run on the written problems, as further candidates.
+        most_parts: Most parts to try.
         run: Folder under the root; under a known name a run goes on.
         root: Local folder.
     """
     with running(run, root) as here:
         file = Path(target.partition(":")[0])
         text = file.read_bytes() if file.is_file() else b""
-        settings = {"target": target, "gym": config.model_dump(), "winners": winners}
+        settings = {
+            "target": target,
+            "gym": config.model_dump(),
+            "winners": winners,
+            "most_parts": most_parts,
+        }
         inputs = {"target": hashlib.sha256(text).hexdigest()}
         with making(here, "optimize", settings, {}, inputs, folder="optimize") as work:
             if not work.done:
                 profile_module(target, config, work.store)
-                write_problems(target, config, here, work.store)
+                write_problems(target, config, most_parts, here, work.store)
                 confirm_winners(config, winners, here, work.store)
                 prove_whole(target, config, here, work.store)

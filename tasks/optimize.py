@@ -39,14 +39,14 @@ def profile_module(target: str, config: GymConfig, store: Store) -> None:
 
 
 @retried_task("problems", "optimize")
-def write_problems(target: str, config: GymConfig, run: Run, store: Store) -> None:
+def write_problems(target: str, config: GymConfig, most_parts: int, run: Run, store: Store) -> None:
     """Write each promising submodule as a problem."""
     from kernel_core.optimize.stages import parts_of, profiled
 
     module = _loaded(target, config.device)
     with StageProgress(run.name, "optimize") as progress:
         rows = profiled(module, config.device, config.predict_gpu, store)
-        parts = parts_of(module, rows, store, progress)
+        parts = parts_of(module, rows, store, progress, most_parts)
     show(Rows(key_of(run, "parts"), parts.rows(rows.whole), "Parts to try, with bounds of their gain."))
 
 

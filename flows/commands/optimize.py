@@ -19,6 +19,7 @@ def optimize(
     device: Literal["cpu", "cuda"] = "cpu",
     gpu: Literal["H200", "H100", "A100", "L4"] = "H200",
     winners: str = "",
+    parts: int = 12,
     run: str = "",
     root: Root = "runs",
     dry_run: bool = False,
@@ -30,13 +31,14 @@ def optimize(
         device: where the module runs and kernels are judged; on a cpu speed is predicted
         gpu: that times are predicted for
         winners: folder of a best-of-N run on the problems of this run, as further candidates
+        parts: most parts to try, those with the largest bound of their gain
         run: folder under the root, named after the target by default
         dry_run: print the profile and what would be tried; judge nothing
     """
     if device == "cuda":
         require_gpu_here("--device")
     if dry_run:
-        return _show_parts(target, device, gpu)
+        return _show_parts(target, device, gpu, parts)
     from flows.commands.stages import resume
     from kernel_core.optimize.target import load_target, target_name
 
@@ -45,11 +47,19 @@ def optimize(
     config = {"device": device, "predict_gpu": gpu}
     name = run or f"optimize-{target_name(target)}"
     return resume(
-        "optimize", {"target": target, "config": config, "winners": winners, "run": name, "root": root}
+        "optimize",
+        {
+            "target": target,
+            "config": config,
+            "winners": winners,
+            "most_parts": parts,
+            "run": name,
+            "root": root,
+        },
     )
 
 
-def _show_parts(target: str, device: str, gpu: str) -> int:
+def _show_parts(target: str, device: str, gpu: str, most_parts: int) -> int:
     """Print the profile and the parts with their predicted bounds."""
     from kernel_core.optimize.profile import profile
     from kernel_core.optimize.stages import find_parts
@@ -59,7 +69,7 @@ def _show_parts(target: str, device: str, gpu: str) -> int:
     with working(f"profiling {target}"):
         loaded = load_target(target, device)
         rows = profile(loaded, device, gpu)
-        parts = find_parts(loaded, rows)
+        parts = find_parts(loaded, rows, most=most_parts)
     console, whole = Console(), rows.whole
     console.print(rows_table(f"profile of {target}: predicted for {gpu}, eager mode", rows.table()))
     console.print(rows_table("what would be tried, with upper bounds of the gain", parts.rows(whole)))

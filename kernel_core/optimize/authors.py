@@ -12,7 +12,7 @@ import torch
 
 from kernel_core.evaluation.best_of_n import load_selection
 from kernel_core.generator.answer import answer
-from kernel_core.generator.read import PRODUCTS, Unreadable
+from kernel_core.generator.read import CONVOLUTIONS, PRODUCTS, Unreadable
 from kernel_core.records import Candidate, Problem, Record
 from kernel_core.store import Store
 
@@ -31,22 +31,30 @@ _ATTENTION = frozenset({"scaled_dot_product_attention"})
 """Stays with the library: the generator writes all scores to memory, as no fused attention does."""
 
 
+_LIBRARY = {
+    "generator, library products": PRODUCTS,
+    "generator, library matrix products": PRODUCTS - CONVOLUTIONS,
+    "generator": _ATTENTION,
+}
+"""Functions that stay torch's, by author."""
+
+
 def generator(problem: Problem) -> list[AuthoredCandidate]:
     """Return the generator's kernels: with the library's products, and with products of their own.
 
-    Own products have the precision that torch is set to, so that outputs keep theirs.
+    Own products have the precision that torch is set to, so that outputs keep theirs. Three products in TF32
+    stand for one in float32: a tensor core computes them faster than IEEE arithmetic does one.
     """
-    precision = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
-    written: list[AuthoredCandidate] = []
-    for library, name in ((PRODUCTS, "generator, library products"), (_ATTENTION, "generator")):
+    precision = "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+    written: dict[str, AuthoredCandidate] = {}
+    for name, library in _LIBRARY.items():
         try:
             text = answer(problem, precision, library=library)
         except Unreadable:
             continue
         candidate = Candidate.from_source(text.source, text.thinking)
-        if all(candidate.sha256 != earlier.candidate.sha256 for earlier in written):
-            written.append(AuthoredCandidate(author=name, candidate=candidate))
-    return written
+        written.setdefault(candidate.sha256, AuthoredCandidate(author=name, candidate=candidate))
+    return list(written.values())
 
 
 def winners_of(folder: Store) -> Author:

@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -85,20 +84,34 @@ def install(module: nn.Module, make: Callable[[], nn.Module], contract: Mapping[
     with torch.device("meta"):
         kernel = make()
     kernel.eval()
-    weights_of = {name: attrgetter(path) for name, path in contract["weights"].items()}
+    steps_to = {name: path.split(".") for name, path in contract["weights"].items()}
+    dtypes = [getattr(torch, dtype.removeprefix("torch.")) for dtype in contract["dtypes"]]
+    weight_dtypes = {
+        name: getattr(torch, dtype.removeprefix("torch."))
+        for name, dtype in contract["weight_dtypes"].items()
+    }
+
+    def weights_now() -> dict[str, torch.Tensor]:
+        """Give the kernels' module the weights that the submodule has now."""
+        weights = {name: _attribute(module, steps) for name, steps in steps_to.items()}
+        for name, weight in weights.items():
+            place: dict[str, Any] = kernel._parameters if name in kernel._parameters else kernel._buffers
+            if place.get(name) is not weight:
+                place[name] = weight
+        return weights
+
+    weights_now()  # so that `torch.compile` meets a kernel that does not change
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         tensors: dict[int, torch.Tensor] = {}
         if module.training or not matched(contract["call"], (args, kwargs), tensors):
             return original(*args, **kwargs)
         inputs = [tensors[number] for number in range(len(tensors))]
-        weights = {name: get(module) for name, get in weights_of.items()}
-        if not _fits(inputs, weights, contract):
+        weights = weights_now()
+        if any(weight.dtype != weight_dtypes[name] for name, weight in weights.items()):
             return original(*args, **kwargs)
-        for name, weight in weights.items():
-            place: dict[str, Any] = kernel._parameters if name in kernel._parameters else kernel._buffers
-            if place.get(name) is not weight:
-                place[name] = weight
+        if not _fits(inputs, dtypes, list(weights.values()), contract):
+            return original(*args, **kwargs)
         outputs = kernel(*inputs)
         return filled(contract["result"], outputs if isinstance(outputs, tuple | list) else [outputs])
 
@@ -138,8 +151,23 @@ def uninstall_library(model: nn.Module) -> list[str]:
     return paths
 
 
+def _dtype(name: str) -> torch.dtype:
+    dtype: torch.dtype = getattr(torch, name.removeprefix("torch."))
+    return dtype
+
+
+def _attribute(module: nn.Module, steps: Sequence[str]) -> Any:
+    value: Any = module
+    for step in steps:
+        value = getattr(value, step)
+    return value
+
+
 def _fits(
-    inputs: Sequence[torch.Tensor], weights: Mapping[str, torch.Tensor], contract: Mapping[str, Any]
+    inputs: Sequence[torch.Tensor],
+    dtypes: Sequence[torch.dtype],
+    weights: Sequence[torch.Tensor],
+    contract: Mapping[str, Any],
 ) -> bool:
     """Return True for shapes, types and devices of the contract, without gradients or autocast."""
     device = inputs[0].device
@@ -147,16 +175,14 @@ def _fits(
         return False
     if torch.is_autocast_enabled(device.type):
         return False
-    every = (*inputs, *weights.values())
+    every = (*inputs, *weights)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in every):
         return False
     if any(tensor.device != device for tensor in every):
         return False
-    if any(str(weight.dtype) != contract["weight_dtypes"][name] for name, weight in weights.items()):
-        return False
     sizes: dict[str, int] = {}
-    for tensor, shape, dtype in zip(inputs, contract["shapes"], contract["dtypes"], strict=True):
-        if str(tensor.dtype) != dtype or tensor.dim() != len(shape):
+    for tensor, shape, dtype in zip(inputs, contract["shapes"], dtypes, strict=True):
+        if tensor.dtype != dtype or tensor.dim() != len(shape):
             return False
         for size, wanted in zip(tensor.shape, shape, strict=True):
             if isinstance(wanted, str):

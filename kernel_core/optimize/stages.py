@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from kernel_core.batches import Batch, EachBatch, in_order
@@ -68,13 +69,16 @@ def profiled(target: Target, device: str, gpu: str, store: Store) -> Profile:
     return Profile.model_validate(store.read_json("profile.json"))
 
 
-def parts_of(target: Target, rows: Profile, store: Store, progress: Progress = silent) -> Parts:
+def parts_of(
+    target: Target, rows: Profile, store: Store, progress: Progress = silent, most: int = MOST_PARTS
+) -> Parts:
     """Return the parts worth trying, made once, with a problem file each. Raises ConfigError without any."""
     if not store.exists("parts.json"):
-        parts = find_parts(target, rows, progress)
+        parts = find_parts(target, rows, progress, most)
         for part in parts.parts:
             store.write(f"problems/{part.problem.name}.py", part.problem.source.encode())
         store.write("parts.json", parts.model_dump_json(indent=1).encode())
+        torch.cuda.empty_cache()  # judges in other processes need the memory of the recorded calls
     parts = Parts.model_validate(store.read_json("parts.json"))
     if not parts.parts:
         reasons = "; ".join(f"{path or 'the whole'}: {why}" for path, why in list(parts.left_out.items())[:3])
@@ -85,7 +89,7 @@ def parts_of(target: Target, rows: Profile, store: Store, progress: Progress = s
     return parts
 
 
-def find_parts(target: Target, rows: Profile, progress: Progress = silent) -> Parts:
+def find_parts(target: Target, rows: Profile, progress: Progress = silent, most: int = MOST_PARTS) -> Parts:
     """Write each submodule of enough gain as a problem; equal texts are one part with several places."""
     modules = dict(target.module.named_modules())
     promising = _promising(rows, modules)
@@ -120,7 +124,7 @@ def find_parts(target: Target, rows: Profile, progress: Progress = silent) -> Pa
     least_ms = LEAST_GAIN * rows.whole.predicted_ms
     parts = [part for part in parts if part.gain_ms * len(part.paths) >= least_ms]
     parts.sort(key=lambda part: -part.gain_ms * len(part.paths))
-    return Parts(parts=tuple(parts[:MOST_PARTS]), left_out=left_out)
+    return Parts(parts=tuple(parts[:most]), left_out=left_out)
 
 
 def _promising(rows: Profile, modules: dict[str, nn.Module]) -> list[ProfileRow]:
@@ -186,8 +190,8 @@ def whole_model(
         folder = Path(store.path(PACKAGE))
         places = choose_places(winners)
         report: dict[str, Any] = {"names": [], "taken_out": {}, "error": None}
-        if places:
-            write_library(folder, target, winners, places, device)
+        write_library(folder, target, winners, places, device)
+        if places or device == "cuda":
             report = prove(spec, folder, places, device)
         stayed = {name: tuple(places[name]) for name in report.pop("names")}
         table = write_library(folder, target, winners, stayed, device)

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from kernel_core.errors import ConfigError
+from kernel_core.errors import ConfigError, first_line
 from kernel_core.optimize.dispatch import INSTALLED
 from kernel_core.optimize.library import PACKAGE, kernel_name
 from kernel_core.optimize.search import Confirmed
@@ -49,6 +49,11 @@ class Whole(Record):
     compiled_ms: float | None = None
     """`torch.compile` of the original; None on a CPU or where it failed."""
     kernels_ms: float | None = None
+    """Eager mode with the kernels that serve it best."""
+    compiled_kernels_ms: float | None = None
+    """`torch.compile` with the kernels that serve it best; None on a CPU or where it failed."""
+    fastest: str = ""
+    """The way to run the whole that takes least time, if it was measured."""
     predicted_eager_ms: float
     predicted_kernels_ms: float | None
     """Eager mode less what each kernel saves; None where times were measured."""
@@ -62,7 +67,9 @@ class Whole(Record):
             {"what": "predicted with kernels, ms", "value": self.predicted_kernels_ms},
             {"what": "measured eager, ms", "value": self.eager_ms},
             {"what": "measured torch.compile, ms", "value": self.compiled_ms},
-            {"what": "measured with kernels, ms", "value": self.kernels_ms},
+            {"what": "measured eager with kernels, ms", "value": self.kernels_ms},
+            {"what": "measured torch.compile with kernels, ms", "value": self.compiled_kernels_ms},
+            {"what": "fastest", "value": self.fastest or None},
             {"what": f"relative error of the outputs ({self.device})", "value": self.error},
             {"what": "kernels in place", "value": sum(map(len, self.places.values()))},
         ]
@@ -103,22 +110,25 @@ def prove(target: str, folder: Path, places: Mapping[str, Sequence[str]], device
     environment = import_environment()
     if device == "cpu":
         environment["TRITON_INTERPRET"] = "1"
+    log = folder.with_name("whole.log")
     try:
-        done = subprocess.run(
-            command,
-            env=environment,
-            input=json.dumps(places),
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-        )
+        with log.open("w") as errors:
+            done = subprocess.run(
+                command,
+                env=environment,
+                input=json.dumps(places),
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                timeout=DEADLINE_S,
+            )
     except subprocess.TimeoutExpired as error:
         raise ConfigError(
             f"the whole of {target} with its kernels takes over {DEADLINE_S:.0f} s; give smaller inputs"
         ) from error
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise ConfigError(f"the whole of {target} with its kernels does not run: {last}")
+        last = (log.read_text().strip().splitlines() or ["no message"])[-1]
+        raise ConfigError(f"the whole of {target} with its kernels does not run: {last} (see {log})")
     report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return report
 
@@ -143,8 +153,11 @@ def _compared(target: Target, places: dict[str, list[str]], device: str) -> dict
         library.uninstall(target.module)
         paths = library.install(target.module, names)
         with _counted(target, paths) as ran:
-            error = _error(_tensors(target.call()), expected)
+            error = error_of(target.call())
         return error if ran == set(paths) else float("nan")
+
+    def error_of(outputs: Any) -> float:
+        return _error(_tensors(outputs), expected)
 
     limit = max(MOST_ERROR.get(str(tensor.dtype), MOST_ERROR_FLOAT32) for tensor in expected)
     names = list(places)
@@ -160,7 +173,9 @@ def _compared(target: Target, places: dict[str, list[str]], device: str) -> dict
             taken_out |= dict.fromkeys(names, f"together: {_reason(error)}")
             names = []
     report: dict[str, Any] = {"taken_out": taken_out, "names": names, "error": error if names else None}
-    return report | _timed(target, library, names, taken_out) if device == "cuda" else report
+    if device == "cuda":
+        report |= _timed(target, library, names, taken_out, error_of, limit)
+    return report
 
 
 @contextmanager
@@ -184,36 +199,82 @@ def _reason(error: float) -> str:
     return "it raises" if math.isinf(error) else f"the outputs differ by {error:.2g} of their norm"
 
 
-def _timed(target: Target, library: Any, names: list[str], taken_out: dict[str, str]) -> dict[str, Any]:
-    """Time eager, compiled and with kernels on a GPU; take out each kernel without which it is as fast."""
-    library.uninstall(target.module)
-    times: dict[str, Any] = {"eager_ms": _median_ms(target.call), "compiled_ms": _compiled_ms(target)}
-    library.install(target.module, names)
-    fastest = _median_ms(target.call)
-    for name in list(names):
+def _timed(
+    target: Target,
+    library: Any,
+    names: list[str],
+    taken_out: dict[str, str],
+    error_of: Callable[[Any], float],
+    limit: float,
+) -> dict[str, Any]:
+    """Time eager mode and `torch.compile` on a GPU, without kernels and with those that help.
+
+    Kernels stay only where the fastest way with them beats both ways without.
+    """
+
+    def milliseconds(kept: Sequence[str], is_compiled: bool) -> float:
         library.uninstall(target.module)
-        library.install(target.module, [other for other in names if other != name])
-        without = _median_ms(target.call)
-        if without <= fastest:
-            names.remove(name)
-            taken_out[name] = f"without it the whole takes {without:.4f} ms, with it {fastest:.4f} ms"
-            fastest = without
-    library.uninstall(target.module)
-    library.install(target.module, names)
-    return times | {"names": names, "kernels_ms": _median_ms(target.call)}
+        library.install(target.module, kept)
+        call = _compiled(target) if is_compiled else target.call
+        try:
+            error = error_of(call()) if kept else 0.0
+            return _median_ms(call) if error <= limit else math.inf
+        except Exception as error:  # the compiler's, on a module that it does not take
+            _report(f"{type(error).__name__}: {first_line(error)}")
+            return math.inf
+
+    ways = {"eager": False, "torch.compile": True}
+    plain = {way: milliseconds([], is_compiled) for way, is_compiled in ways.items()}
+    _report(f"without kernels: {plain}")
+    with_kernels: dict[str, tuple[float, list[str], dict[str, str]]] = {}
+    for way, is_compiled in ways.items() if names else ():
+        kept, reasons, fastest = list(names), dict[str, str](), milliseconds(names, is_compiled)
+        for name in names if len(names) > 1 else ():
+            rest = [other for other in kept if other != name]
+            without = milliseconds(rest, is_compiled) if rest else math.inf
+            if without <= fastest:
+                reasons[name] = f"{way} takes {without:.4f} ms without it, {fastest:.4f} ms with it"
+                kept, fastest = rest, without
+        with_kernels[way] = fastest, kept, reasons
+        _report(f"{way} with {', '.join(kept)}: {fastest:.4f} ms")
+    best = min(with_kernels, key=lambda way: with_kernels[way][0], default="")
+    fastest_ms, kept, reasons = with_kernels.get(best, (math.inf, [], {}))
+    usual = min(plain, key=lambda way: plain[way])
+    if fastest_ms >= plain[usual]:
+        reason = f"{usual} without kernels takes {plain[usual]:.4f} ms, the whole with it {fastest_ms:.4f} ms"
+        best, kept, reasons = "", [], dict.fromkeys(names, reason)
+    timed = {
+        "eager_ms": plain["eager"],
+        "compiled_ms": _or_none(plain["torch.compile"]),
+        "kernels_ms": _or_none(with_kernels["eager"][0]) if with_kernels else None,
+        "compiled_kernels_ms": _or_none(with_kernels["torch.compile"][0]) if with_kernels else None,
+        "fastest": f"{best} with kernels" if best else usual,
+        "names": kept,
+        "taken_out": taken_out | reasons,
+    }
+    return timed if kept else timed | {"error": None}
 
 
-def _compiled_ms(target: Target) -> float | None:
+def _report(line: str) -> None:
+    """Write to standard error what becomes known."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def _or_none(time_ms: float) -> float | None:
+    return time_ms if math.isfinite(time_ms) else None
+
+
+def _compiled(target: Target) -> Callable[[], Any]:
+    """Return the example call under `torch.compile`, which forgets what it compiled before."""
+    torch.compiler.reset()
     compiled = torch.compile(target.module)
 
     def call() -> Any:
         with torch.no_grad():
             return compiled(*target.args, **target.kwargs)
 
-    try:
-        return _median_ms(call)
-    except Exception:  # the compiler's, on a module that it does not take
-        return None
+    return call
 
 
 def _median_ms(call: Callable[[], Any]) -> float:

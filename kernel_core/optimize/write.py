@@ -240,10 +240,12 @@ def _compare(text: str, writer: _ProblemWriter, module: nn.Module, result: Any) 
     exec(compile(text, "<problem>", "exec"), written.__dict__)
     expected: list[tuple[str, torch.Tensor]] = []
     template_of(result, expected)
+    weights = _weights_of(module)
     with torch.no_grad():
-        model = written.Model(*written.get_init_inputs())
+        with torch.device("meta"):
+            model = written.Model(*written.get_init_inputs())
         for name, path in writer.contract.weights.items():
-            setattr(model, name, _weights_of(module)[path])
+            setattr(model, name, weights[path])
         outputs = model(*writer.tensors.values())
     given = list(outputs) if isinstance(outputs, tuple) else [outputs]
     for output, (_, tensor) in zip(given, expected, strict=True):
