@@ -89,7 +89,7 @@ class CpuJudge(Judge):
         autotuner leaves it out."""
         known = tuple(case.findings)
         self._decide_configured(request, seed, case)
-        for place in _OTHER_CONFIGURATIONS if TUNED in case.source else ():
+        for place in _OTHER_CONFIGURATIONS if TUNED in case.code else ():
             if not case.exceeds_gpu:
                 break
             case.begin_again(place, known)

@@ -203,6 +203,8 @@ def _write_launches_down(launches: _Launches) -> None:
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> WarmedUp | None:
         if warmup:
             return WarmedUp(self, kwargs)
+        for hook in self.pre_run_hooks:
+            hook(*args, **kwargs)
         bound = _bound(self, args, kwargs)
         given = {name: bound[name] for name in self.arg_names if name in bound}
         launches.append(self, given, sizes_of(grid, bound), kwargs)
