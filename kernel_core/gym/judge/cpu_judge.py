@@ -154,12 +154,7 @@ class CpuJudge(Judge):
                 return
 
     def _replay(
-        self,
-        recorded: Recorded,
-        rehearsal: Rehearsal | None,
-        reference: Reference,
-        seed: int,
-        case: Case,
+        self, recorded: Recorded, rehearsal: Rehearsal | None, reference: Reference, seed: int, case: Case
     ) -> bool:
         """Return True if what was recorded is honest work; weigh what counts."""
         ruling, counted = self._look_at(

@@ -118,12 +118,7 @@ def _pass(model: Any, inputs: list[Any], launches: _Launches) -> dict[str, Any]:
     with OperatorCounter() as counter, _Numbers(), contextlib.suppress(_Enough):
         model(*inputs)
     works = [work.to_json() for work in counter.works[:MAX_OPERATIONS]]
-    return {
-        "distinct": launches.distinct,
-        "launches": launches.order,
-        "works": works,
-        "turns": TURNS.pairs(),
-    }
+    return {"distinct": launches.distinct, "launches": launches.order, "works": works, "turns": TURNS.pairs()}
 
 
 class _Numbers(LightDispatchMode):
