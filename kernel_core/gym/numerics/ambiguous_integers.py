@@ -156,8 +156,8 @@ class _Seen:
     def choice(self, rounding: float) -> Choice | None:
         """Return what is allowed where the passes disagree; None where they agree, and for booleans.
 
-        `rounding` is the relative error that values may have on the way; 0 for none. A pass gives a few of many
-        equal places. So in what is made of places, one that is ambiguous makes all of its row so.
+        `rounding` is the relative error that values may have on the way; 0 for none. A pass gives a few of
+        many equal places. So in what is made of places, one that is ambiguous makes all of its row so.
         """
         if self._chooses and self._naming is None and self._mask.dim() > 1:
             self._mask |= self._mask.any(-1, keepdim=True)
