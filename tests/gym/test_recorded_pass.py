@@ -90,3 +90,10 @@ def test_what_it_does_on_own_draws_counts_where_it_does_something_else_on_others
     assert case.is_measured(first) and case.measured_draw(first) == "mixed"
     assert case.is_measured(last) and case.measured_draw(last) == "own"
     case.forget_recorded()
+
+
+def test_comments_are_no_code_of_a_candidate(problems: dict[str, Problem]) -> None:
+    """A comment on autotuning asks for no runs with other configurations."""
+    text = "# no autotune here\nname = 'autotune # 2'\n"
+    case = Case(JudgeRequest(problem=problems["relu"], candidate=Candidate.from_source(text)))
+    assert case.code == "name = 'autotune # 2'"

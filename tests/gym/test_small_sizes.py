@@ -231,7 +231,22 @@ def test_few_rows_keep_their_own_width():
     )
     small = with_small_sizes(parse_problem(text, id="mine", suite="mine"))
     assert small.cpu_constants == {"rows": 128}
-    assert not with_other_sizes(small, Verdict.WRONG), "its columns would be fewer"
+    assert not with_other_sizes(small, Verdict.WRONG), "nothing larger is small enough"
+
+
+def test_larger_sizes_have_room_for_tiles_because_batches_are_small():
+    """A scan in blocks of 64 steps by 128 channels refuses fewer of either."""
+    text = without_layers(
+        sizes="batch = 16\nsteps = 2048\nchannels = 1024",
+        forward="x.cumsum(1)",
+        input="torch.rand(batch, steps, channels)",
+    )
+    small = with_small_sizes(parse_problem(text, id="mine", suite="mine"))
+    (larger,) = with_other_sizes(small, Verdict.CRASHED)
+    first, second = ({**sized.constants, **sized.cpu_constants} for sized in (small, larger))
+    assert first["steps"] < 64 or first["channels"] < 128
+    assert second["steps"] >= 64 and second["channels"] >= 128
+    assert all(second[name] >= size for name, size in first.items()), "none becomes smaller"
 
 
 COPIES = """

@@ -118,12 +118,7 @@ class CompileGate:
             cpu_seconds=int(_DEADLINE_S) + 1,
             max_processes=_MAX_PROCESSES,
         ) as talk:
-            request = {
-                "filename": CANDIDATE_FILE,
-                "source": source,
-                "gpu": self._gpu,
-                "parts": parts,
-            }
+            request = {"filename": CANDIDATE_FILE, "source": source, "gpu": self._gpu, "parts": parts}
             answer = talk.ask(request, (Compiled, NotCompiled, CompilerFault))
         match answer:
             case Died():

@@ -89,7 +89,7 @@ class CpuJudge(Judge):
         autotuner leaves it out."""
         known = tuple(case.findings)
         self._decide_configured(request, seed, case)
-        for place in _OTHER_CONFIGURATIONS if TUNED in case.source else ():
+        for place in _OTHER_CONFIGURATIONS if TUNED in case.code else ():
             if not case.exceeds_gpu:
                 break
             case.begin_again(place, known)
@@ -154,12 +154,7 @@ class CpuJudge(Judge):
                 return
 
     def _replay(
-        self,
-        recorded: Recorded,
-        rehearsal: Rehearsal | None,
-        reference: Reference,
-        seed: int,
-        case: Case,
+        self, recorded: Recorded, rehearsal: Rehearsal | None, reference: Reference, seed: int, case: Case
     ) -> bool:
         """Return True if what was recorded is honest work; weigh what counts."""
         ruling, counted = self._look_at(

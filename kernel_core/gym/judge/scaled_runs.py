@@ -63,7 +63,7 @@ class ScaledRuns:
 
     def grow(self, reference: Reference, seed: int, case: Case) -> None:
         """Run once at each grown size, or again at the run sizes if the candidate asks for what a GPU has."""
-        asks = any(word in case.source for word in (TUNED, _PROCESSORS))
+        asks = any(word in case.code for word in (TUNED, _PROCESSORS))
         sizes = self._grown_sizes(reference) or (reference.sizes,) * asks
         self._run(sizes, _MOST_GROWN_S, reference, seed, case)
 
@@ -131,7 +131,7 @@ class ScaledRuns:
                 trials = self._trials(larger, reference, seed)
             except NotAProblem:
                 continue
-            for way in _ways(case.source, number, is_last=sizes is runs[-1]):
+            for way in _ways(case.code, number, is_last=sizes is runs[-1]):
                 again = self._try_again(
                     larger, case, *trials, job=way.job, most_s=most_s, configuration=way.configuration
                 )
@@ -205,13 +205,13 @@ class _Way:
         return is_alike or self.job == "runner"
 
 
-def _ways(source: str, number: int, *, is_last: bool) -> list[_Way]:
+def _ways(code: str, number: int, *, is_last: bool) -> list[_Way]:
     """Return the ways to run a candidate at the sizes of this number."""
     ways = [_Way()]
-    if TUNED in source:
+    if TUNED in code:
         where = ("with another configuration of its autotuner",)
         ways.append(_Way(configuration=-1 - number, where=where))
-    if _PROCESSORS in source and is_last:
+    if _PROCESSORS in code and is_last:
         where = ("where a program for each multiprocessor has several turns",)
         ways.append(_Way("runner_on_one_processor", where=where))
     return ways

@@ -7,7 +7,7 @@ import ast
 from kernel_core.records import Finding
 
 _SUSPECT_MODULES = {
-    *("gc", "inspect", "ctypes", "socket", "subprocess", "threading", "multiprocessing", "signal"),
+    *("gc", "inspect", "ctypes", "socket", "subprocess", "threading", "multiprocessing", "signal")
 }
 _LIBRARY_NAMES = {"matmul", "mm", "bmm", "addmm", "einsum", "conv1d", "conv2d", "conv3d", "linear"}
 

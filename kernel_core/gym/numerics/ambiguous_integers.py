@@ -156,8 +156,11 @@ class _Seen:
     def choice(self, rounding: float) -> Choice | None:
         """Return what is allowed where the passes disagree; None where they agree, and for booleans.
 
-        `rounding` is the relative error that values may have on the way; 0 for none.
+        `rounding` is the relative error that values may have on the way; 0 for none. A pass gives a few of
+        many equal places. So in what is made of places, one that is ambiguous makes all of its row so.
         """
+        if self._chooses and self._naming is None and self._mask.dim() > 1:
+            self._mask |= self._mask.any(-1, keepdim=True)
         if self._known.dtype == torch.bool or not self._mask.any():
             return None
         if self._naming is not None:
@@ -169,7 +172,6 @@ class _Seen:
             return AmbiguousOrder(self._naming, rows, low[rows], high[rows])
         low, high = self._lowest.long(), self._highest.long()
         if self._chooses:
-            # Made of indices: a pass gives a few of many equal ones.
             low, high = low.min(), high.max()
         span = high - low if self._chooses or rounding else 0
         return AmbiguousRange(low - span, high + span)

@@ -65,14 +65,15 @@ def spread_of_strays(
         again = inputs
         if (number + 1) // 2 % _AS_GIVEN:
             again = _rounded_again(inputs, generator, sign, _LAST_BIT if at_bends else 0.0)
-        with Straying(generator, sign=sign, tf32=tf32, stored=stored):
+        with Straying(generator, sign=sign, tf32=tf32, stored=stored) as straying:
             leaves = forward(again)
         for spread, leaf, known in zip(spreads, leaves, true, strict=True):
             if known.is_floating_point() and leaf.shape == known.shape:
                 error = (leaf.double() - known.double()).abs().nan_to_num(0.0, 0.0, 0.0)
                 torch.maximum(spread, error, out=spread)
         if number in (2 * _FIRST_PAIRS, 2 * pairs):
-            yield [_by_rows(*pair) for pair in zip(spreads, true, strict=True)]
+            pairs_of_leaves = zip(spreads, true, strict=True)
+            yield [_by_rows(*pair, _largest if straying.has_sorted else _of_most) for pair in pairs_of_leaves]
 
 
 class OperatorCount(LightDispatchMode):
@@ -115,13 +116,14 @@ def half_of(values: list[Any]) -> torch.dtype | None:
     return max(halves, key=lambda dtype: torch.finfo(dtype).eps, default=None)
 
 
-def _by_rows(spread: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
+def _by_rows(spread: torch.Tensor, true: torch.Tensor, size: Callable[..., torch.Tensor]) -> torch.Tensor:
     """At least a row's typical spread. Where most of a row became something else, chance decides what (which
-    of two rows an attention looks at): there twice the largest, as it may decide otherwise yet."""
+    of two rows an attention looks at): there twice the largest, as it may decide otherwise yet. Of equal
+    values that are sorted a pass names a few: there the largest `size` of a row tells, not that of most."""
     if not spread.dim() or not spread.numel():
         return spread
     # Rows are compared separately: single large values would hide that all others belong to another row.
-    is_chance = _of_most(spread) > _MUCH * _of_most(true.double().abs())
+    is_chance = size(spread) > _MUCH * size(true.double().abs())
     typical = spread.square().mean(-1, keepdim=True).sqrt()
     least = torch.where(is_chance, 2 * spread.amax(-1, keepdim=True), typical)
     return torch.maximum(spread, least)
@@ -129,6 +131,10 @@ def _by_rows(spread: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
 
 def _of_most(values: torch.Tensor) -> torch.Tensor:
     return values.median(-1, keepdim=True).values
+
+
+def _largest(values: torch.Tensor) -> torch.Tensor:
+    return values.amax(-1, keepdim=True)
 
 
 def _rounded_again(
@@ -175,6 +181,8 @@ class Straying(LightDispatchMode):
         self._generator = generator
         self._sign = sign
         self._tf32 = tf32
+        self.has_sorted = False
+        """Numbers were sorted, of which equal ones may be in any order."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -184,6 +192,7 @@ class Straying(LightDispatchMode):
         if _is_short(function, args):
             return self._rounded(function, types, args, kwargs)
         if _sorts_as_it_likes(function, args, kwargs):
+            self.has_sorted = True
             args = _with_doubles(args, self._beside)
         elif self._tf32 and has_products(function):
             args = _with_doubles(

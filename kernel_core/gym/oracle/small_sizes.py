@@ -71,6 +71,8 @@ class Scale(NamedTuple):
     """For all sizes of a problem that reads values."""
     most_with_data: int = _MOST_WITH_DATA
     """The product of the sizes of such a problem, once it has run at others."""
+    least: tuple[tuple[str, int], ...] = ()
+    """Sizes by name that no division goes below. Those that hold no tile are divided down to them first."""
 
 
 _TILE = (Floors(16, 2, enough=_STILL_LARGE), Floors(1, 1))
@@ -82,7 +84,7 @@ FOR_MANY_ROWS = Scale(MOST_BYTES // 32, (Floors(2**14, 4),), 16)
 FOR_MANY_STEPS = Scale(MOST_BYTES // 32, (Floors(16, 16), *_TILE), 16)
 """For a kernel that takes many steps for each byte."""
 FOR_WIDE_TILES = Scale(
-    8 * MOST_BYTES,
+    9 * MOST_BYTES,
     (Floors(1024, 128), Floors(1024, 16), Floors(128, 16), Floors(64, 16), Floors(64, 2), *_TILE),
     128,
     2**36,
@@ -106,21 +108,17 @@ def with_small_sizes(problem: Problem, scale: Scale = USUAL) -> Problem:
 def with_other_sizes(problem: Problem, verdict: Verdict) -> list[Problem]:
     """Return the problem with sizes for further judgements of a kernel with this verdict, in their order.
 
-    Larger sizes have no smaller width: a kernel that is wrong for the problem's own width stays wrong.
+    Where sizes become larger, none becomes smaller: a kernel that is wrong for one of them stays wrong.
     """
     if verdict in (Verdict.CORRECT, Verdict.MALFORMED):
         return []
     if verdict is Verdict.TIMED_OUT:
         rows, steps = (_at_scale(problem, scale) for scale in (FOR_MANY_ROWS, FOR_MANY_STEPS))
         return [other for other in (rows, None if steps == rows else steps) if other is not None]
-    other = _at_scale(problem, FOR_WIDE_TILES) if problem.cpu_constants else None
-    if other is None:
-        return []
-    now, larger = (_need(sized, sized.cpu_constants) for sized in (problem, other))
-    if now is None or larger is None:
-        return [other]
-    pairs = zip(now.widths, larger.widths, strict=False)
-    return [other] if all(width <= wider for width, wider in pairs) else []
+    sizes = problem.constants | problem.cpu_constants
+    least = tuple((name, size) for name, size in sizes.items() if type(size) is int)
+    other = _at_scale(problem, FOR_WIDE_TILES._replace(least=least)) if problem.cpu_constants else None
+    return [] if other is None else [other]
 
 
 def divided(value: int, divisor: int, *, freely: bool = False) -> int | None:
@@ -204,7 +202,7 @@ def _divided_down(
     nothing else can be divided."""
     most, whole = scale.most_bytes, (sizes, now)
     for floors in scale.floors:
-        while now.num_bytes > most and (smaller := _smaller(problem, sizes, now, floors, most)):
+        while now.num_bytes > most and (smaller := _smaller(problem, sizes, now, floors, scale)):
             sizes, now = smaller
         is_much = floors.is_alone and now.operations > _MOST_OPERATIONS
         if now.num_bytes <= floors.enough * most and not is_much:
@@ -227,12 +225,14 @@ def _shared_sizes(problem: Problem) -> SharedSizes:
 
 
 def _smaller(
-    problem: Problem, sizes: dict[str, int], now: Need, floors: Floors, most_bytes: int
+    problem: Problem, sizes: dict[str, int], now: Need, floors: Floors, scale: Scale
 ) -> tuple[dict[str, int], Need] | None:
     """The first division that the problem takes and that makes its tensors smaller."""
-    excess, own = math.ceil(now.num_bytes / most_bytes), _whole_numbers(problem)
-    for tried in _divided(sizes, excess, floors.others, _shared_sizes(problem)):
+    excess, own = math.ceil(now.num_bytes / scale.most_bytes), _whole_numbers(problem)
+    for tried in _divided(sizes, excess, floors.others, _shared_sizes(problem), bool(scale.least)):
         if floors.others > 1 and not _keeps_divisors(own, tried):
+            continue
+        if any(tried.get(name, size) < size for name, size in scale.least):
             continue
         need = _need(problem, tried)
         if need is None or need.num_bytes >= now.num_bytes or need.broadcasts_more_than(now):
@@ -245,13 +245,17 @@ def _smaller(
     return None
 
 
-def _divided(sizes: dict[str, int], excess: int, floor: int, shared: SharedSizes) -> Iterator[dict[str, int]]:
-    """Sizes with one value divided, the largest first and by no more than there is too much."""
+def _divided(
+    sizes: dict[str, int], excess: int, floor: int, shared: SharedSizes, also_below: bool
+) -> Iterator[dict[str, int]]:
+    """Sizes with one value divided, the largest first and by no more than there is too much. Those that are
+    below the floor already are divided if `also_below`."""
     for divisor in _DIVISORS:
         for value in sorted(set(sizes.values()), reverse=True):
             names = [name for name, size in sizes.items() if size == value and shared.leads(name)]
             smaller = divided(value, divisor, freely=floor == 1)
-            if smaller is None or smaller < floor or divisor > max(2, excess):
+            least = 2 if also_below and value < floor else floor
+            if smaller is None or smaller < least or divisor > max(2, excess):
                 continue
             changes = [shared.with_size(name, smaller) for name in names]
             yield from (sizes | change for change in changes)

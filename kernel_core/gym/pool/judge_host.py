@@ -119,11 +119,7 @@ class LocalHost:
                 raise HostLost("the gym was closed")
             fork_root = self._roots.living()
             channel = fork_root.new_channel(self._number(place))
-        hello = {
-            "config": self._config.model_dump(mode="json"),
-            "base": self.base,
-            "store": self._store,
-        }
+        hello = {"config": self._config.model_dump(mode="json"), "base": self.base, "store": self._store}
         with contextlib.suppress(
             framing.ChannelClosed
         ):  # a judge that is already dead fails at the first request

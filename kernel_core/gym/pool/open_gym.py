@@ -39,10 +39,7 @@ def open_gym(config: GymConfig, cache: Store | None = None, gpus: tuple[int, ...
     gym.own(host)
     word = "GPU" if config.device == "cuda" else "judge"
     trusted = config.device == "cpu"
-    gym.arrive(
-        host,
-        [JudgeSlot(host, place, f"{word} {place}", config, trusted=trusted) for place in places],
-    )
+    gym.arrive(host, [JudgeSlot(host, place, f"{word} {place}", config, trusted=trusted) for place in places])
     return gym
 
 

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernel_core.records import (
-    Baseline,
-    BaselineKind,
-    BaselineTiming,
-    ProductPrecision,
-    fair_kinds,
-)
+from kernel_core.records import Baseline, BaselineKind, BaselineTiming, ProductPrecision, fair_kinds
 
 _EXACT_OF: dict[BaselineKind, BaselineKind] = {"eager_tf32": "eager", "compile_tf32": "compile"}
 _ALL: tuple[BaselineKind, ...] = ("eager", "eager_tf32", "compile", "compile_tf32")

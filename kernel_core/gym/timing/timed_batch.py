@@ -121,13 +121,7 @@ def _enough(call_ms: float) -> int:
 class _Rounds:
     """Rounds of calls, each as large as the number of places."""
 
-    def __init__(
-        self,
-        talk: ChildSession,
-        reference: Reference,
-        bed: _Bed,
-        turns: GpuAccess,
-    ) -> None:
+    def __init__(self, talk: ChildSession, reference: Reference, bed: _Bed, turns: GpuAccess) -> None:
         self._talk = talk
         self._reference = reference
         self._bed = bed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import re
 import time
@@ -17,6 +18,7 @@ from kernel_core.gym.oracle.input_families import Draw
 from kernel_core.gym.oracle.repeated_constants import at_sizes
 from kernel_core.gym.verdict.feedback import describe
 from kernel_core.gym.verdict.recorded_pass import Recorded, joined
+from kernel_core.problems.syntax import syntax_tree
 from kernel_core.records import (
     BaselineKind,
     BaselineTiming,
@@ -124,6 +126,11 @@ class Case(Ruling):
         """The candidate's text."""
         candidate = self.request.candidate
         return "" if isinstance(candidate, NoCandidate) else candidate.source
+
+    @property
+    def code(self) -> str:
+        """The candidate's text without comments."""
+        return ast.unparse(syntax_tree(self.source))
 
     def _own_sizes_in_text(self, sizes: Mapping[str, Constant]) -> str:
         """Return which of the problem's own sizes the candidate's text repeats, where the run had others."""

@@ -118,12 +118,7 @@ def _pass(model: Any, inputs: list[Any], launches: _Launches) -> dict[str, Any]:
     with OperatorCounter() as counter, _Numbers(), contextlib.suppress(_Enough):
         model(*inputs)
     works = [work.to_json() for work in counter.works[:MAX_OPERATIONS]]
-    return {
-        "distinct": launches.distinct,
-        "launches": launches.order,
-        "works": works,
-        "turns": TURNS.pairs(),
-    }
+    return {"distinct": launches.distinct, "launches": launches.order, "works": works, "turns": TURNS.pairs()}
 
 
 class _Numbers(LightDispatchMode):
@@ -203,6 +198,8 @@ def _write_launches_down(launches: _Launches) -> None:
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> WarmedUp | None:
         if warmup:
             return WarmedUp(self, kwargs)
+        for hook in self.pre_run_hooks:
+            hook(*args, **kwargs)
         bound = _bound(self, args, kwargs)
         given = {name: bound[name] for name in self.arg_names if name in bound}
         launches.append(self, given, sizes_of(grid, bound), kwargs)

@@ -205,10 +205,7 @@ def _run_trial(
         nesting, leaves = flatten(output)
         _check_booleans(leaves)
         write_outputs(leaves, slots, arena)
-        given = {
-            "nesting": nesting,
-            "leaves": [describe_leaf(leaf) for leaf in leaves],
-        }
+        given = {"nesting": nesting, "leaves": [describe_leaf(leaf) for leaf in leaves]}
         trace, blob, taken = _trace(recorder, leaves)
         return answer | given | {"trace": trace, "turns": TURNS.pairs()}, blob, taken
     except BaseException as error:

@@ -82,9 +82,15 @@ def _route(kind: Any, recorder: Recorder) -> None:
             if kind is InterpretedFunction:
                 return WarmedUp(self, kwargs)
             return WarmedUp(self, kwargs, original(self, *args, grid=grid, warmup=True, **kwargs))
-        return recorder.launch(
-            self, args, grid, kwargs, lambda g: original(self, *args, grid=g, warmup=warmup, **kwargs)
-        )
+        hooks, self.pre_run_hooks = self.pre_run_hooks, []
+        try:
+            for hook in hooks:
+                hook(*args, **kwargs)  # before the launch, so that its work is recorded
+            return recorder.launch(
+                self, args, grid, kwargs, lambda g: original(self, *args, grid=g, warmup=warmup, **kwargs)
+            )
+        finally:
+            self.pre_run_hooks = hooks
 
     kind.run = run
 

@@ -151,12 +151,7 @@ class TimingProbe:
         torch.cuda.synchronize()
         resources = iter(self._resources)
         return [
-            TimedWork(
-                name,
-                own,
-                start.elapsed_time(end),
-                resources=next(resources, None) if own else None,
-            )
+            TimedWork(name, own, start.elapsed_time(end), resources=next(resources, None) if own else None)
             for name, own, start, end in self._marks
         ]
 
