@@ -132,8 +132,9 @@ def methods_of(namespace):
 
 
 def instructions_of(code):
-    """Operations with their arguments; a docstring moves constants to other numbers."""
-    return [(step.opname, str(step.argval).partition(" at 0x")[0]) for step in dis.get_instructions(code)]
+    """Operations with their arguments: a docstring moves constants to other numbers."""
+    steps = [(step.opname, str(step.argval).partition(" at 0x")[0]) for step in dis.get_instructions(code)]
+    return [(name, value.replace("ModelNew", "Model")) for name, value in steps]
 
 
 @pytest.mark.parametrize("suite", ["graphs", "modules"])
