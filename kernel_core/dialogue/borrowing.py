@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 from collections.abc import Iterator, Sequence
 
 from kernel_core.problems.syntax import syntax_tree
@@ -62,11 +63,11 @@ def without_definitions(answer: str, problem: str) -> str:
     tree, lender = tree_of(answer), tree_of(problem)
     if tree is None or lender is None:
         return answer
-    same = {ast.dump(statement) for statement in _lent(lender)}
+    same = {_dump(statement) for statement in _lent(lender)}
     classes = {node.name: node for node in lender.body if isinstance(node, ast.ClassDef)}
     parts = []
     for statement in tree.body:
-        if ast.dump(statement) in same:
+        if _dump(statement) in same:
             continue
         changes = None
         if isinstance(statement, ast.ClassDef):
@@ -160,11 +161,13 @@ def _changes(answer: str, cls: ast.ClassDef, older: ast.ClassDef) -> str | None:
     is_alike = [*map(ast.dump, heads[0])] == [*map(ast.dump, heads[1])] and not older.decorator_list
     if not is_alike or (names_itself and cls.name == older.name):
         return None
-    before = {ast.dump(member) for member in older.body}
+    before = {_dump(member) for member in older.body}
     kept = {key for member in older.body if (key := _key(member)) is not None}
     if not kept <= {_key(member) for member in cls.body}:
         return None
     members = [member for member in cls.body if _dump_as(member, cls.name, older.name) not in before]
+    if any(getattr(member, "name", "") == "__init__" for member in members):
+        return None  # its call of `super().__init__` is meant for another base
     lines = [_text(answer, member) for member in members if _key(member) is not None] or ["    pass"]
     return "\n".join([f"class {cls.name}({older.name}):", "\n\n".join(lines)])
 
@@ -177,7 +180,19 @@ def _key(member: ast.stmt) -> str | None:
 
 
 def _dump_as(member: ast.stmt, name: str, older: str) -> str:
-    return ast.dump(member).replace(f"Name(id='{name}'", f"Name(id='{older}'")
+    return _dump(member).replace(f"Name(id='{name}'", f"Name(id='{older}'")
+
+
+def _dump(statement: ast.stmt) -> str:
+    """Return a statement's tree without docstrings, which answers leave out."""
+    bare = copy.deepcopy(statement)
+    for node in ast.walk(bare):
+        if (
+            isinstance(node, ast.ClassDef | ast.FunctionDef)
+            and ast.get_docstring(node, clean=False) is not None
+        ):
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.dump(bare)
 
 
 def _text(source: str, statement: ast.stmt) -> str:

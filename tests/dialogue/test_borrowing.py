@@ -1,6 +1,7 @@
 """Answers that leave out what they keep of the problem's text, and the whole candidates that they become."""
 
 import ast
+import dis
 
 import pytest
 import torch
@@ -108,6 +109,15 @@ def test_a_class_whose_constructor_names_it_is_not_extended_under_its_own_name()
     assert "class Norm(nn.LayerNorm):" in short and "class ModelNew(Model):\n    pass" in short
 
 
+def test_docstrings_change_nothing_and_a_changed_constructor_keeps_its_class_whole():
+    explained = PROBLEM.replace("        super(Model", '        """Norm first."""\n        super(Model')
+    answer = PROBLEM.split("def get_inputs")[0].replace("Model", "ModelNew").rstrip()
+    assert "__init__" not in without_definitions(answer, explained)
+    assert without_definitions(answer, explained).endswith("class ModelNew(Model):\n    pass")
+    changed = without_definitions(answer.replace("norm(width)", "norm(2 * width)"), explained)
+    assert "class ModelNew(nn.Module):" in changed
+
+
 def methods_of(namespace):
     """Code of the functions and methods that the answer defines, by name."""
     members = {}
@@ -118,7 +128,13 @@ def methods_of(namespace):
         elif callable(value):
             members[name] = value
     codes = {name: getattr(value, "__code__", None) for name, value in members.items()}
-    return {name: code.co_code for name, code in codes.items() if code is not None}
+    return {name: instructions_of(code) for name, code in codes.items() if code is not None}
+
+
+def instructions_of(code):
+    """Operations with their arguments: a docstring moves constants to other numbers."""
+    steps = [(step.opname, str(step.argval).partition(" at 0x")[0]) for step in dis.get_instructions(code)]
+    return [(name, value.replace("ModelNew", "Model")) for name, value in steps]
 
 
 @pytest.mark.parametrize("suite", ["graphs", "modules"])
