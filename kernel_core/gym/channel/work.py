@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -94,7 +95,7 @@ def operator_work(function: Any, args: Any, kwargs: dict[str, Any], result: Any)
     moved = in_bytes + out_bytes
     formula = formula_of(function)
     if formula is not None:
-        products = int(formula(*args, **kwargs, out_val=result))
+        products = int(formula(*_with_equal_heads(schema.name, args), **kwargs, out_val=result))
         products *= _PRODUCTS_OF_COMPLEX if made[0].is_complex() else 1
         operations = {str(made[0].dtype).removeprefix("torch."): products}
     else:
@@ -108,6 +109,18 @@ def operator_work(function: Any, args: Any, kwargs: dict[str, Any], result: Any)
         is_unknown=formula is None and bool(given) and not is_light(function),
         programs=num_programs(schema.name, args, made),
     )
+
+
+def _with_equal_heads(name: str, args: Sequence[Any]) -> Sequence[Any]:
+    """Return an attention's arguments with as many heads of keys and values as of queries.
+
+    Formulas of older versions of torch take no others; a fused attention computes as much for grouped ones.
+    """
+    if "scaled_dot_product" not in name or name.endswith("backward"):
+        return args
+    query, *grouped = args[:3]
+    heads = [tensor[:, :1].expand(-1, query.shape[1], -1, -1) for tensor in grouped]
+    return query, *heads, *args[3:]
 
 
 def written_by(schema: Any, args: Any, kwargs: dict[str, Any]) -> list[torch.Tensor]:
