@@ -111,3 +111,4 @@ def test_a_gpu_times_the_whole_against_eager_and_compiled(tmp_path):
         confirmed(parts, [generator], gym, "measured", 0, store)
     whole = whole_model(target, spec, rows, read_confirmed(store), "cuda", store)
     assert whole.eager_ms > 0 and whole.kernels_ms > 0 and whole.predicted_kernels_ms is None
+    assert whole.compiled_ms > 0 and whole.compiled_kernels_ms > 0 and whole.fastest
