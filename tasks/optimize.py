@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kernel_core.config import GymConfig
@@ -51,13 +52,13 @@ def write_problems(target: str, config: GymConfig, most_parts: int, run: Run, st
 
 
 @retried_task("winners", "optimize")
-def confirm_winners(config: GymConfig, winners: str, run: Run, store: Store) -> None:
+def confirm_winners(config: GymConfig, winners: Sequence[str], run: Run, store: Store) -> None:
     """Judge candidates of every author for each part, and confirm the best."""
     from kernel_core.optimize.authors import generator, winners_of
     from kernel_core.optimize.stages import Parts, confirmed
 
     parts = Parts.model_validate(store.read_json("parts.json")).parts
-    authors = [generator, *([winners_of(Store(winners))] if winners else [])]
+    authors = [generator, *(winners_of(Store(folder)) for folder in winners)]
     kind = "measured" if config.device == "cuda" else "predicted"
     with (
         gpu_slot(config.device),

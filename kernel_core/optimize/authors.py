@@ -6,6 +6,7 @@ its own settings. The folder of winners of that run is an author here.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
 import torch
@@ -39,6 +40,10 @@ _LIBRARY = {
 """Functions that stay torch's, by author."""
 
 
+_READING = threading.Lock()
+"""CPython 3.11 counts the depth of all threads' syntax trees together, and refuses one that others joined."""
+
+
 def generator(problem: Problem) -> list[AuthoredCandidate]:
     """Return the generator's kernels: with the library's products, and with products of their own.
 
@@ -49,7 +54,8 @@ def generator(problem: Problem) -> list[AuthoredCandidate]:
     written: dict[str, AuthoredCandidate] = {}
     for name, library in _LIBRARY.items():
         try:
-            text = answer(problem, precision, library=library)
+            with _READING:
+                text = answer(problem, precision, library=library)
         except Unreadable:
             continue
         candidate = Candidate.from_source(text.source, text.thinking)

@@ -14,7 +14,8 @@ from flows.cli import run
 from kernel_core.config import GymConfig
 from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.optimize.authors import AuthoredCandidate, generator
-from kernel_core.optimize.stages import confirmed, parts_of, profiled, read_confirmed, whole_model
+from kernel_core.optimize.profile import profile
+from kernel_core.optimize.stages import confirmed, find_parts, parts_of, profiled, read_confirmed, whole_model
 from kernel_core.optimize.target import load_target
 from kernel_core.records import Candidate, Verdict
 from kernel_core.store import Store
@@ -98,6 +99,24 @@ def test_a_kernel_that_spoils_the_whole_or_never_runs_is_taken_out(tmp_path):
     elsewhere = outcome.model_copy(update={"part": outcome.part.model_copy(update={"contract": contract})})
     whole = whole_model(target, spec, rows, [elsewhere], "cpu", store)
     assert whole.places == {} and "does not fit" in next(iter(whole.taken_out.values()))
+
+
+@pytest.mark.exhaustive
+def test_a_policy_competes_with_the_generator_in_one_command(tmp_path):
+    spec = f"{MODULES}:norm"
+    target = load_target(spec)
+    (part,) = find_parts(target, profile(target, "cpu")).parts
+    written = "\n".join(
+        line
+        for line in generator(part.problem)[0].candidate.source.splitlines()
+        if not line.strip().startswith("#")
+    )
+    script = tmp_path / "answers.json"
+    script.write_text(json.dumps([f"```python\n{written}\n```"]))
+    words = ["policy.kind=scripted", f"policy.model={script}", "n=1", "rollout.exemplars=0"]
+    assert run(["optimize", spec, *words, "--run", "both", "--root", str(tmp_path)]) == 0
+    (outcome,) = read_confirmed(Store(tmp_path / "both" / "optimize"))
+    assert outcome.author.startswith("best of 1") and outcome.selected.num_candidates == 2
 
 
 @pytest.mark.gpu
