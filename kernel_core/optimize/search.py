@@ -36,6 +36,15 @@ class Confirmed(Record):
         """The winner's source."""
         return self.selected.winner.ranked.candidate if self.selected.winner is not None else None
 
+    @property
+    def why_no_place(self) -> str:
+        """Return why the winner was not put into the whole."""
+        if self.selected.winner is None:
+            return self.selected.why_none
+        if self.saved_ms <= 0:
+            return f"it saves nothing: {-self.saved_ms:.4f} ms slower at a place"
+        return "kernels around it or inside it save more"
+
     def in_words(self, kind: SpeedKind) -> str:
         """Return the part's outcome in one line."""
         words = self.selected.in_words(kind)
