@@ -12,6 +12,7 @@ import torch
 
 from flows.cli import run
 from kernel_core.config import GymConfig
+from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.optimize.authors import AuthoredCandidate, generator
 from kernel_core.optimize.profile import profile
@@ -21,6 +22,12 @@ from kernel_core.records import Candidate, Verdict
 from kernel_core.store import Store
 
 MODULES = Path(__file__).with_name("small_modules.py")
+
+
+@pytest.fixture(scope="module")
+def gym():
+    with open_gym(GymConfig(workers=1)) as opened:
+        yield opened
 
 
 def test_a_target_that_is_no_module_is_one_line(tmp_path, capsys):
@@ -45,6 +52,7 @@ def _wrong_and_lucky(problem):
         AuthoredCandidate(
             author="wrong",
             candidate=Candidate.from_source(entry.candidate.source.replace("tl.rsqrt", "-tl.rsqrt")),
+            is_of_one_size=entry.is_of_one_size,
         )
         for entry in generator(problem)
     ]
@@ -99,6 +107,16 @@ def test_a_kernel_that_spoils_the_whole_or_never_runs_is_taken_out(tmp_path):
     elsewhere = outcome.model_copy(update={"part": outcome.part.model_copy(update={"contract": contract})})
     whole = whole_model(target, spec, rows, [elsewhere], "cpu", store)
     assert whole.places == {} and "does not fit" in next(iter(whole.taken_out.values()))
+
+
+def test_kernels_with_constant_sizes_are_correct(gym):
+    target = load_target(f"{MODULES}:norm")
+    (part,) = find_parts(target, profile(target, "cpu")).parts
+    plain, constant = generator(part.problem)
+    assert constant.is_of_one_size and not plain.is_of_one_size
+    assert "n_rows: tl.constexpr, n_cols: tl.constexpr" in constant.candidate.source
+    [evaluation] = gym.judge([JudgeRequest(problem=part.problem, candidate=constant.candidate, seed=1)])
+    assert evaluation.correct, evaluation.feedback
 
 
 @pytest.mark.exhaustive
