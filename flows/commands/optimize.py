@@ -45,10 +45,10 @@ def optimize(
         return _show_parts(target, device, gpu, parts)
     from flows.commands.stages import resume
     from flows.presets import preset_and_settings, settings_for
-    from kernel_core.optimize.target import load_target, target_name
+    from kernel_core.optimize.target import loaded, target_name
 
     with working(f"loading {target}"):
-        load_target(target, device)
+        loaded(target, device)
     config = {"device": device, "predict_gpu": gpu}
     given = {"target": target, "config": config, "winners": winners, "most_parts": parts, "root": root}
     if words:
