@@ -31,6 +31,8 @@ def check_before_start(stage: str, parameters: Mapping[str, Any], *, elsewhere: 
     Nothing is downloaded and no judge starts. Stages that run `elsewhere` or as deployments check their own
     hosts for GPUs and models.
     """
+    if (search := parameters.get("search")) is not None:  # its problems are not written yet
+        check_policy(search.policy)
     config = parameters.get("config")
     if config is None:
         return  # a flow without a stage's settings

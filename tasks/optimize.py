@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from kernel_core.config import GymConfig
 from kernel_core.report.pages import Rows, key_of
@@ -16,34 +15,26 @@ from tasks.faults import retried_task
 from tasks.gpu import gpu_slot
 from tasks.progress import StageProgress
 
-if TYPE_CHECKING:
-    from kernel_core.optimize.target import Target
-
 _SEED = 0
-
-
-@functools.lru_cache(maxsize=1)
-def _loaded(target: str, device: str) -> Target:
-    from kernel_core.optimize.target import load_target
-
-    return load_target(target, device, _SEED)
 
 
 @retried_task("profile", "optimize")
 def profile_module(target: str, config: GymConfig, store: Store) -> None:
     """Measure and predict the time of every submodule."""
     from kernel_core.optimize.stages import profiled
+    from kernel_core.optimize.target import loaded
 
     with gpu_slot(config.device):
-        profiled(_loaded(target, config.device), config.device, config.predict_gpu, store)
+        profiled(loaded(target, config.device), config.device, config.predict_gpu, store)
 
 
 @retried_task("problems", "optimize")
 def write_problems(target: str, config: GymConfig, most_parts: int, run: Run, store: Store) -> None:
     """Write each promising submodule as a problem."""
     from kernel_core.optimize.stages import parts_of, profiled
+    from kernel_core.optimize.target import loaded
 
-    module = _loaded(target, config.device)
+    module = loaded(target, config.device)
     with StageProgress(run.name, "optimize") as progress:
         rows = profiled(module, config.device, config.predict_gpu, store)
         parts = parts_of(module, rows, store, progress, most_parts)
@@ -51,13 +42,13 @@ def write_problems(target: str, config: GymConfig, most_parts: int, run: Run, st
 
 
 @retried_task("winners", "optimize")
-def confirm_winners(config: GymConfig, winners: str, run: Run, store: Store) -> None:
+def confirm_winners(config: GymConfig, winners: Sequence[str], run: Run, store: Store) -> None:
     """Judge candidates of every author for each part, and confirm the best."""
     from kernel_core.optimize.authors import generator, winners_of
     from kernel_core.optimize.stages import Parts, confirmed
 
     parts = Parts.model_validate(store.read_json("parts.json")).parts
-    authors = [generator, *([winners_of(Store(winners))] if winners else [])]
+    authors = [generator, *(winners_of(Store(folder)) for folder in winners)]
     kind = "measured" if config.device == "cuda" else "predicted"
     with (
         gpu_slot(config.device),
@@ -71,8 +62,9 @@ def confirm_winners(config: GymConfig, winners: str, run: Run, store: Store) -> 
 def prove_whole(target: str, config: GymConfig, run: Run, store: Store) -> None:
     """Put the winners back, compare and time the whole module, and write the library."""
     from kernel_core.optimize.stages import profiled, read_confirmed, whole_model
+    from kernel_core.optimize.target import loaded
 
-    module = _loaded(target, config.device)
+    module = loaded(target, config.device)
     rows = profiled(module, config.device, config.predict_gpu, store)
     with gpu_slot(config.device):
         whole = whole_model(module, target, rows, read_confirmed(store), config.device, store)

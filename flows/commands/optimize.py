@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from rich.console import Console
 
-from flows.arguments import Root
+from flows.arguments import Root, Words
 from flows.terminal import working
+from kernel_core.config.base import laid_over
 from kernel_core.runs.host_gpus import require_gpu_here
 
 
 def optimize(
     target: Annotated[str, Parameter(name="TARGET")],
     /,
-    *,
+    *words: Words,
     device: Literal["cpu", "cuda"] = "cpu",
     gpu: Literal["H200", "H100", "A100", "L4"] = "H200",
     winners: str = "",
@@ -25,6 +27,8 @@ def optimize(
     dry_run: bool = False,
 ) -> int:
     """Find the parts of a module that faster kernels exist for, and prove them in the whole module.
+
+    Settings are those of `dojo best-of`: its policy writes candidates too.
 
     Args:
         target: FILE.py, FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION; see docs/optimize.md
@@ -40,23 +44,18 @@ def optimize(
     if dry_run:
         return _show_parts(target, device, gpu, parts)
     from flows.commands.stages import resume
-    from kernel_core.optimize.target import load_target, target_name
+    from flows.presets import preset_and_settings, settings_for
+    from kernel_core.optimize.target import loaded, target_name
 
     with working(f"loading {target}"):
-        load_target(target, device)
+        loaded(target, device)
     config = {"device": device, "predict_gpu": gpu}
-    name = run or f"optimize-{target_name(target)}"
-    return resume(
-        "optimize",
-        {
-            "target": target,
-            "config": config,
-            "winners": winners,
-            "most_parts": parts,
-            "run": name,
-            "root": root,
-        },
-    )
+    given = {"target": target, "config": config, "winners": winners, "most_parts": parts, "root": root}
+    if words:
+        preset_name, settings = preset_and_settings(words)
+        chosen = settings_for("best-of-n", preset_name, None, settings, os.environ)
+        given["search"] = laid_over(chosen["config"], {"gym": config})
+    return resume("optimize", given | {"run": run or f"optimize-{target_name(target)}"})
 
 
 def _show_parts(target: str, device: str, gpu: str, most_parts: int) -> int:

@@ -6,6 +6,8 @@ its own settings. The folder of winners of that run is an author here.
 
 from __future__ import annotations
 
+import ast
+import threading
 from collections.abc import Callable, Sequence
 
 import torch
@@ -22,6 +24,8 @@ class AuthoredCandidate(Record):
 
     author: str
     candidate: Candidate
+    is_of_one_size: bool = False
+    """Its kernels are compiled anew for each size."""
 
 
 Author = Callable[[Problem], Sequence[AuthoredCandidate]]
@@ -39,22 +43,48 @@ _LIBRARY = {
 """Functions that stay torch's, by author."""
 
 
+_READING = threading.Lock()
+"""CPython 3.11 counts the depth of all threads' syntax trees together, and refuses one that others joined."""
+
+
 def generator(problem: Problem) -> list[AuthoredCandidate]:
     """Return the generator's kernels: with the library's products, and with products of their own.
 
     Own products have the precision that torch is set to, so that outputs keep theirs. Three products in TF32
-    stand for one in float32: a tensor core computes them faster than IEEE arithmetic does one.
+    stand for one in float32: a tensor core computes them faster than IEEE arithmetic does one. Each text has
+    a second form with sizes as constants.
     """
     precision = "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
     written: dict[str, AuthoredCandidate] = {}
     for name, library in _LIBRARY.items():
         try:
-            text = answer(problem, precision, library=library)
+            with _READING:
+                text = answer(problem, precision, library=library)
         except Unreadable:
             continue
-        candidate = Candidate.from_source(text.source, text.thinking)
-        written.setdefault(candidate.sha256, AuthoredCandidate(author=name, candidate=candidate))
+        for source, words in ((text.source, ""), (with_constant_sizes(text.source), ", constant sizes")):
+            candidate = Candidate.from_source(source, text.thinking)
+            entry = AuthoredCandidate(author=name + words, candidate=candidate, is_of_one_size=bool(words))
+            written.setdefault(candidate.sha256, entry)
     return list(written.values())
+
+
+def with_constant_sizes(source: str) -> str:
+    """Return generated kernels that take numbers as constants.
+
+    Divisions of indices become multiplications, and short loops are unrolled.
+    """
+    lines = source.encode().splitlines(keepends=True)
+    with _READING:
+        functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    for function in functions:
+        parameters = function.args.args
+        if any(parameter.arg.endswith("_ptr") for parameter in parameters):
+            for parameter in reversed(parameters):
+                if parameter.annotation is None and not parameter.arg.endswith("_ptr"):
+                    row, column = (parameter.end_lineno or 0) - 1, parameter.end_col_offset or 0
+                    lines[row] = lines[row][:column] + b": tl.constexpr" + lines[row][column:]
+    return b"".join(lines).decode()
 
 
 def winners_of(folder: Store) -> Author:

@@ -23,7 +23,7 @@ class Confirmed(Record):
     """Author of the winner; empty without one."""
     selected: Selected
     lost_sizes: tuple[str, ...] = ()
-    """Free dimensions at which the winner failed; its contract has their own sizes only."""
+    """Free dimensions at which the winner failed or compiles anew; its contract has their own sizes only."""
 
     @property
     def saved_ms(self) -> float:
@@ -36,6 +36,15 @@ class Confirmed(Record):
         """The winner's source."""
         return self.selected.winner.ranked.candidate if self.selected.winner is not None else None
 
+    @property
+    def why_no_place(self) -> str:
+        """Return why the winner was not put into the whole."""
+        if self.selected.winner is None:
+            return self.selected.why_none
+        if self.saved_ms <= 0:
+            return f"it saves nothing: {-self.saved_ms:.4f} ms slower at a place"
+        return "kernels around it or inside it save more"
+
     def in_words(self, kind: SpeedKind) -> str:
         """Return the part's outcome in one line."""
         words = self.selected.in_words(kind)
@@ -47,7 +56,8 @@ def search(part: Part, authors: Sequence[Author], gym: Gym, kind: SpeedKind, see
     written: dict[str, AuthoredCandidate] = {}
     for author in authors:
         for entry in author(part.problem):
-            written.setdefault(entry.candidate.sha256, entry)
+            if kind == "measured" or not entry.is_of_one_size:  # a prediction does not know the difference
+                written.setdefault(entry.candidate.sha256, entry)
     requests = [
         JudgeRequest(problem=part.problem, candidate=entry.candidate, seed=seed) for entry in written.values()
     ]
@@ -57,10 +67,14 @@ def search(part: Part, authors: Sequence[Author], gym: Gym, kind: SpeedKind, see
     if selected.winner is None:
         return Confirmed(part=part, author="", selected=selected)
     candidate = selected.winner.ranked.candidate
-    lost = _lost_sizes(part, candidate, selected.winner.ranked.evaluation, gym, seed)
+    entry = written[candidate.sha256]
+    if entry.is_of_one_size:
+        lost = tuple(part.contract.free)
+    else:
+        lost = _lost_sizes(part, candidate, selected.winner.ranked.evaluation, gym, seed)
     return Confirmed(
         part=part.model_copy(update={"contract": without_free(part.contract, lost)}),
-        author=written[candidate.sha256].author,
+        author=entry.author,
         selected=selected,
         lost_sizes=lost,
     )

@@ -193,6 +193,8 @@ def whole_model(
         write_library(folder, target, winners, places, device)
         if places or device == "cuda":
             report = prove(spec, folder, places, device)
+        left = {kernel_name(winner): winner.why_no_place for winner in winners}
+        report["taken_out"] |= {name: why for name, why in left.items() if name not in places}
         stayed = {name: tuple(places[name]) for name in report.pop("names")}
         table = write_library(folder, target, winners, stayed, device)
         saved_ms = sum(len(stayed.get(kernel_name(winner), ())) * winner.saved_ms for winner in winners)

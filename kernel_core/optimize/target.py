@@ -8,6 +8,7 @@ keyword arguments. The target's code runs in this process, unlike a candidate's.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import re
@@ -83,6 +84,12 @@ def load_target(target: str, device: str = "cpu", seed: int = 0) -> Target:
     with _explained(f"{target}: the module's call with its example inputs"):
         made.call()
     return made
+
+
+@functools.lru_cache(maxsize=1)
+def loaded(target: str, device: str) -> Target:
+    """Return a target that this process loads once, for all stages of a run."""
+    return load_target(target, device)
 
 
 def _load_file(path: Path) -> ModuleType:

@@ -41,7 +41,7 @@ class Whole(Record):
     places: dict[str, tuple[str, ...]]
     """Paths by kernel, of those that stayed."""
     taken_out: dict[str, str]
-    """Kernels that did not stay, with the reason."""
+    """Parts without a kernel in place, with the reason."""
     error: float | None
     """Relative error of the outputs with all kernels that stayed; None if nothing stayed."""
     device: str
@@ -73,7 +73,7 @@ class Whole(Record):
             {"what": f"relative error of the outputs ({self.device})", "value": self.error},
             {"what": "kernels in place", "value": sum(map(len, self.places.values()))},
         ]
-        rows += [{"what": f"taken out: {name}", "value": reason} for name, reason in self.taken_out.items()]
+        rows += [{"what": f"no kernel: {name}", "value": reason} for name, reason in self.taken_out.items()]
         return [row for row in rows if row["value"] is not None]
 
 

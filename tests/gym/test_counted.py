@@ -15,9 +15,45 @@ from kernel_core.gym.channel.work import OperatorCounter, Work
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.gym.prediction.roofline import launch_time_ms
+from kernel_core.problems.source import parse_problem
 from kernel_core.records import Candidate
 
 _FILES = sorted((Path(__file__).parent / "counted").glob("*.py"))
+_HEAD = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.language as tl\n"
+_HALF = (
+    _HEAD
+    + """
+class Model(nn.Module):
+    def forward(self, x):
+        return x * 2.5
+
+B, N = 8, 96
+
+def get_inputs():
+    return [torch.randn(B, N, dtype=torch.bfloat16)]
+
+def get_init_inputs():
+    return []
+"""
+)
+_DOUBLED = (
+    _HEAD
+    + """
+@triton.jit
+def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n, other=0.0).to(tl.float32)
+    tl.store(out_ptr + i, x * 2.5, mask=i < n)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        kernel[(triton.cdiv(x.numel(), 128),)](x, out, x.numel(), BLOCK=128)
+        return out
+"""
+)
 _SAMPLED = ("tf32x3", "unlisted_addbmm")
 """The fast suite judges a ninth of them; `-m exhaustive` judges the others."""
 
@@ -120,3 +156,13 @@ def test_the_work_of_light_operators_is_known(compute: Callable[[], object]) -> 
 
 
 _BATCH = torch.ones(1, 8, 8)
+
+
+def test_casts_inside_a_kernel_are_no_operators(gym: PooledGym) -> None:
+    problem = parse_problem(_HALF, id="half", suite="test", family="half")
+    [evaluation] = gym.judge(
+        [JudgeRequest(problem=problem, candidate=Candidate.from_source(_DOUBLED), seed=1)]
+    )
+    assert evaluation.correct, evaluation.feedback
+    assert evaluation.traffic is not None and evaluation.traffic.num_launches == 1
+    assert evaluation.traffic.own_share == 1.0

@@ -77,6 +77,13 @@ def test_weights_are_those_of_the_module_after_a_change(norm):
         assert torch.equal(norm(torch.ones(2, 12, 32)), torch.full((2, 12, 32), 102.0))
 
 
+def test_a_compiler_traces_the_kernel_in_one_graph_and_once(norm):
+    compiled, x = torch.compile(norm, backend="eager", fullgraph=True), torch.randn(2, 12, 32)
+    assert by_kernel(compiled, x)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        assert by_kernel(compiled, x)
+
+
 def test_uninstall_gives_the_original_back(norm):
     uninstall(norm)
     assert not by_kernel(norm, torch.randn(2, 12, 32))

@@ -12,14 +12,22 @@ import torch
 
 from flows.cli import run
 from kernel_core.config import GymConfig
+from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.optimize.authors import AuthoredCandidate, generator
-from kernel_core.optimize.stages import confirmed, parts_of, profiled, read_confirmed, whole_model
+from kernel_core.optimize.profile import profile
+from kernel_core.optimize.stages import confirmed, find_parts, parts_of, profiled, read_confirmed, whole_model
 from kernel_core.optimize.target import load_target
 from kernel_core.records import Candidate, Verdict
 from kernel_core.store import Store
 
 MODULES = Path(__file__).with_name("small_modules.py")
+
+
+@pytest.fixture(scope="module")
+def gym():
+    with open_gym(GymConfig(workers=1)) as opened:
+        yield opened
 
 
 def test_a_target_that_is_no_module_is_one_line(tmp_path, capsys):
@@ -44,6 +52,7 @@ def _wrong_and_lucky(problem):
         AuthoredCandidate(
             author="wrong",
             candidate=Candidate.from_source(entry.candidate.source.replace("tl.rsqrt", "-tl.rsqrt")),
+            is_of_one_size=entry.is_of_one_size,
         )
         for entry in generator(problem)
     ]
@@ -100,6 +109,34 @@ def test_a_kernel_that_spoils_the_whole_or_never_runs_is_taken_out(tmp_path):
     assert whole.places == {} and "does not fit" in next(iter(whole.taken_out.values()))
 
 
+def test_kernels_with_constant_sizes_are_correct(gym):
+    target = load_target(f"{MODULES}:norm")
+    (part,) = find_parts(target, profile(target, "cpu")).parts
+    plain, constant = generator(part.problem)
+    assert constant.is_of_one_size and not plain.is_of_one_size
+    assert "n_rows: tl.constexpr, n_cols: tl.constexpr" in constant.candidate.source
+    [evaluation] = gym.judge([JudgeRequest(problem=part.problem, candidate=constant.candidate, seed=1)])
+    assert evaluation.correct, evaluation.feedback
+
+
+@pytest.mark.exhaustive
+def test_a_policy_competes_with_the_generator_in_one_command(tmp_path):
+    spec = f"{MODULES}:norm"
+    target = load_target(spec)
+    (part,) = find_parts(target, profile(target, "cpu")).parts
+    written = "\n".join(
+        line
+        for line in generator(part.problem)[0].candidate.source.splitlines()
+        if not line.strip().startswith("#")
+    )
+    script = tmp_path / "answers.json"
+    script.write_text(json.dumps([f"```python\n{written}\n```"]))
+    words = ["policy.kind=scripted", f"policy.model={script}", "n=1", "rollout.exemplars=0"]
+    assert run(["optimize", spec, *words, "--run", "both", "--root", str(tmp_path)]) == 0
+    (outcome,) = read_confirmed(Store(tmp_path / "both" / "optimize"))
+    assert outcome.author.startswith("best of 1") and outcome.selected.num_candidates == 2
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_times_the_whole_against_eager_and_compiled(tmp_path):
@@ -111,3 +148,4 @@ def test_a_gpu_times_the_whole_against_eager_and_compiled(tmp_path):
         confirmed(parts, [generator], gym, "measured", 0, store)
     whole = whole_model(target, spec, rows, read_confirmed(store), "cuda", store)
     assert whole.eager_ms > 0 and whole.kernels_ms > 0 and whole.predicted_kernels_ms is None
+    assert whole.compiled_ms > 0 and whole.compiled_kernels_ms > 0 and whole.fastest

@@ -18,6 +18,8 @@ from triton._C.libtriton import interpreter as _interpreter
 from triton._C.libtriton import ir
 from triton.runtime import interpreter
 
+from kernel_core.gym.untrusted.interpreter.instructions import instruction
+
 _COMPUTING = ("binary_op", "unary_op", "ternary_op", "create_fma", "create_dot", "create_erf", "create_rsqrt")
 
 
@@ -89,6 +91,7 @@ def _wide(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
+@instruction
 def _narrow(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
     rounded = torch.from_numpy(np.ascontiguousarray(numbers)).to(torch.bfloat16)
     return rounded.view(torch.int16).numpy().view(np.uint16)

@@ -14,6 +14,8 @@ import triton.language as tl
 from triton._C.libtriton import ir
 from triton.runtime import interpreter
 
+from kernel_core.gym.untrusted.interpreter.instructions import instruction
+
 _TORCH = {tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2}
 _BITS = {tl.float64: np.uint64, tl.float32: np.uint32, tl.float16: np.uint16, tl.bfloat16: np.uint16}
 
@@ -34,6 +36,7 @@ def _rounding(cut: Callable[..., Any]) -> Callable[..., Any]:
     return convert
 
 
+@instruction
 def _rounded(data: Any, source: Any, target: Any) -> Any:
     numbers = torch.from_numpy(np.ascontiguousarray(data))
     if source == tl.bfloat16:  # values are kept as bits
@@ -42,6 +45,7 @@ def _rounded(data: Any, source: Any, target: Any) -> Any:
     return numbers.float().clamp(-largest, largest).to(_TORCH[target]).view(torch.uint8).numpy()
 
 
+@instruction
 def _widened(data: Any, source: Any, target: Any) -> Any:
     numbers = torch.from_numpy(np.ascontiguousarray(data).view(np.uint8)).view(_TORCH[source]).float()
     if target == tl.bfloat16:

@@ -15,11 +15,13 @@ from triton.language.extra import libdevice as generic_libdevice
 from triton.language.extra.cuda import libdevice as cuda_libdevice
 from triton.runtime import interpreter
 
+from kernel_core.gym.untrusted.interpreter.instructions import instruction
+
 Array = Any
 
 
 def _with_torch(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Array], Array]:
-    return lambda values: function(torch.from_numpy(np.ascontiguousarray(values))).numpy()
+    return instruction(lambda values: function(torch.from_numpy(np.ascontiguousarray(values))).numpy())
 
 
 def _round_away(values: Array) -> Array:
