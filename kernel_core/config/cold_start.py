@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -52,10 +52,6 @@ class ColdStartConfig(Config):
     )
     lazy_share: float = Field(
         0.0, ge=0, le=1, description="Share of first answers that leave all but the last operator to PyTorch."
-    )
-    answers: Literal["whole", "changes"] = Field(
-        "whole",
-        description="`changes`: answers leave out definitions that they keep of the problem's text.",
     )
     conversations: int = Field(4000, ge=1, description="Training conversations.")
     judged: int = Field(

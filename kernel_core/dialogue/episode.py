@@ -100,7 +100,7 @@ class Episode:
 
     def request(self, completion: str, finish_reason: str = "stop") -> JudgeRequest:
         """Build the judge's request for a completion."""
-        candidate = parse_completion(completion, finish_reason, self.problem.source)
+        candidate = parse_completion(completion, finish_reason)
         return JudgeRequest(problem=self.problem, candidate=candidate, seed=self.judge_seed)
 
     def take(self, completion: str, request: JudgeRequest, evaluation: Evaluation) -> float:

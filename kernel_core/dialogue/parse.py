@@ -18,7 +18,6 @@ so these are the rules, in order:
 4. The last piece that binds `ModelNew` counts: a later piece revises an earlier one. Pieces that define names
    which it uses and does not define are joined to it in their order; the last definition of a name counts.
 5. The result must be Python that parses, with a `ModelNew` that has or inherits `forward`.
-6. Definitions of the problem's text that the result uses and lacks are put in front of it (`borrowing`).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ import re
 import textwrap
 from itertools import islice
 
-from kernel_core.dialogue.borrowing import defined, missing, tree_of, with_definitions
+from kernel_core.dialogue.module_names import defined, missing, tree_of
 from kernel_core.problems.syntax import syntax_tree
 from kernel_core.records import Candidate, NoCandidate
 
@@ -57,11 +56,8 @@ _MODULES = frozenset({"Module", "object"})
 """Base classes that give a module no `forward`."""
 
 
-def parse_completion(text: str, finish_reason: str, problem: str = "") -> Candidate | NoCandidate:
-    """Return the candidate in a completion, or the precise reason for none. Never raises.
-
-    `problem` is the text that the completion answers, and may leave out where it keeps it.
-    """
+def parse_completion(text: str, finish_reason: str) -> Candidate | NoCandidate:
+    """Return the candidate in a completion, or the precise reason for none. Never raises."""
     is_cut = finish_reason == "length"
     plain = _SPECIAL_TOKENS_AT_END.sub("", text.replace("\r\n", "\n").translate(_LAYOUT))
     thinking, answer = _split_thinking(plain, is_cut)
@@ -79,7 +75,7 @@ def parse_completion(text: str, finish_reason: str, problem: str = "") -> Candid
     fault = _fault(source)
     if fault is not None:
         return NoCandidate(reason=fault, thinking=thinking)
-    return Candidate.from_source(with_definitions(source, problem), thinking)
+    return Candidate.from_source(source, thinking)
 
 
 def _split_thinking(text: str, is_cut: bool) -> tuple[str, str | None]:

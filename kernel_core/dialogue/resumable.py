@@ -156,7 +156,7 @@ def judge_again(
         requests = [
             JudgeRequest(
                 problem=problem,
-                candidate=parse_completion(answer.text, answer.finish_reason, problem.source),
+                candidate=parse_completion(answer.text, answer.finish_reason),
                 seed=seed_of(seed, problem.id),
             )
             for problem, written in zip(asked, answers, strict=True)
@@ -266,7 +266,7 @@ def _group(
                 finish_reason=answer.finish_reason,
                 policy_version=answer.policy_version,
             )
-            candidate = parse_completion(answer.text, answer.finish_reason, problem.source)
+            candidate = parse_completion(answer.text, answer.finish_reason)
             turn = next_turn(
                 problem,
                 turns,

@@ -224,10 +224,7 @@ class _Round:
         part.samples = self._sampled(part)
         if self.config.overlap is False:
             self.policy.release()
-        part.candidates = [
-            parse_completion(sample.text, sample.finish_reason, c.problem.source)
-            for c, sample in zip(part.conversations, part.samples, strict=True)
-        ]
+        part.candidates = [parse_completion(sample.text, sample.finish_reason) for sample in part.samples]
         return [
             JudgeRequest(
                 problem=c.problem,

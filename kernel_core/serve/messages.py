@@ -56,18 +56,18 @@ class JudgeCall(Record):
             resize(problem, named)  # refuses an unknown name before a judge sees it
         return JudgeRequest(
             problem=problem,
-            candidate=self._candidate(problem.source),
+            candidate=self._candidate(),
             sizes=self.sizes,
             seed=self.seed,
             timing=self.timing,
             rejudge=self.rejudge,
         )
 
-    def _candidate(self, problem: str) -> Candidate | NoCandidate:
+    def _candidate(self) -> Candidate | NoCandidate:
         if self.no_kernel is not None:
             return NoCandidate(reason=self.no_kernel)
         if self.completion is not None:
-            return parse_completion(self.completion, "stop", problem)
+            return parse_completion(self.completion, "stop")
         assert self.kernel is not None
         return Candidate.from_source(self.kernel)
 

@@ -84,6 +84,20 @@ def test_a_problem_that_asks_for_a_gpu_means_the_judges_device() -> None:
     assert expected.value.device.type == "cpu"
 
 
+def test_a_model_may_compute_tensors_of_its_weights_when_it_is_constructed() -> None:
+    constructor = """    def __init__(self):
+        super().__init__()
+        self.layer = nn.utils.weight_norm(nn.Linear(300, 4))
+        self.doubled = nn.Parameter(torch.rand(4)) * 2
+
+    def forward"""
+    source = _SOURCE.replace("    def forward", constructor).replace(
+        "FORWARD", "self.layer(x) + self.doubled"
+    )
+    reference = Reference(parse_problem(source, id="test/inline", suite="test"), {})
+    assert reference.inputs_that_matter() == (0,)
+
+
 def test_a_precision_is_none_of_8_bit_floats() -> None:
     text = _SOURCE.replace("FORWARD", "x.float()").replace("(64, 300)", "(64, 300).to(torch.float8_e4m3fn)")
     for source, dtype in (

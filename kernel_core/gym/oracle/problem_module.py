@@ -181,7 +181,8 @@ class ProblemModule:
     def _construct(self, arguments: list[Any], varied: VariedConstants | None) -> Any:
         seed_torch(CONSTRUCTION_SEED, self._device)
         with self._blaming("the Model of {} cannot be constructed"):
-            with self._there(), varied or contextlib.nullcontext():
+            # Without gradients, so that tensors that it computes of its weights can be copied.
+            with self._there(), torch.no_grad(), varied or contextlib.nullcontext():
                 module = self._names["Model"](*arguments)
             module = module if self._device == "cpu" else module.to(self._device)
             return module if self._dtype is None else module.to(self._dtype)

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from kernel_core.config import ColdStartConfig, RolloutConfig
-from kernel_core.dialogue.borrowing import without_definitions
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt, format_completion
 from kernel_core.dialogue.rollout import seed_of
@@ -122,16 +121,13 @@ def build_conversations(
         history = [_turn(draft.problem, draft.earlier, evaluations)] if draft.earlier is not None else []
         nearest = shown.get(draft.problem.id, ())
         messages = build_prompt(draft.problem, nearest, history, rollout, counting)
-        kernel = draft.answer.kernel_code
-        if config.answers == "changes":
-            kernel = without_definitions(kernel, draft.problem.source)
         conversations.append(
             Conversation(
                 problem_id=draft.problem.id,
                 kind=draft.kind,
                 grade=draft.answer.grade,
                 messages=messages,
-                answer=format_completion(draft.answer.thinking, kernel),
+                answer=format_completion(draft.answer.thinking, draft.answer.kernel_code),
             )
         )
         if index % 256 == 0 or index + 1 == len(drafts):
