@@ -24,7 +24,8 @@ from kernel_core.gym.pool.judge_host import LocalHost
 from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.gym.pool.verdict_cache import request_key
-from kernel_core.records import Candidate, Problem, Verdict
+from kernel_core.problems.source import parse_problem
+from kernel_core.records import Candidate, Evaluation, NotJudged, Problem, Verdict
 from kernel_core.store import Store
 from tests.fixtures.processes import children, command, descendants
 
@@ -70,6 +71,23 @@ def test_results_come_in_order_and_equal_requests_are_judged_once(
     assert evaluations[3].problem_id == problems["relu"].id
     assert seen[-1] == (4, 4)
     assert gym.version == GYM_VERSION
+
+
+@pytest.mark.exhaustive
+def test_a_problem_on_which_judges_fail_stops_no_other(gym: PooledGym, softmax_request: MakeRequest) -> None:
+    request = softmax_request(100)
+    copied = """class Model(nn.Module):
+    def __deepcopy__(self, memo):
+        raise RuntimeError("there is one of me")
+"""
+    source = request.problem.source.replace("class Model(nn.Module):\n", copied)
+    source = source.replace(
+        "return ", "return 0 * torch.rand(()) + ", 1
+    )  # the judge looks for random outputs
+    bad = parse_problem(source, id="test/single", suite="test")
+    outcomes = gym.judge([softmax_request(100, problem=bad), request])
+    assert isinstance(outcomes[0], NotJudged) and "there is one of me" in outcomes[0].reason
+    assert isinstance(outcomes[1], Evaluation) and outcomes[1].correct
 
 
 def test_cuda_is_refused_in_words() -> None:

@@ -72,9 +72,9 @@ class Gym(Protocol):
     ) -> list[Evaluation | NotJudged]:
         """Return one outcome a request, in order. Same candidate, problem, sizes and seed: judged once.
 
-        A `NoCandidate` gives `malformed`. A problem whose reference fails on the gym's device gives
-        `NotJudged`, and all other requests are judged. Raises `GymUnavailable` only when the gym itself
-        cannot work.
+        A `NoCandidate` gives `malformed`. A problem whose reference fails on the gym's device, or on which
+        judges fail that work otherwise, gives `NotJudged`, and all others are judged. Raises
+        `GymUnavailable` only when the gym itself cannot work.
         """
         ...
 

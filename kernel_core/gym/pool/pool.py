@@ -252,15 +252,16 @@ class PooledGym:
             if len(lease.failures) < TRIES:
                 return None
             if isinstance(error, GymUnavailable):
-                return error
+                # Each of these judges worked afterwards: the others need not wait for this problem.
+                return NotAProblem(f"{TRIES} judges that work gave no verdict: {error}")
             return _problem_kills(lease) if blamed else None
         except Exception as error:
             return error
 
 
-def _problem_kills(lease: Lease) -> GymUnavailable:
+def _problem_kills(lease: Lease) -> NotAProblem:
     """The judge that was asked for a verdict died of a candidate that does nothing."""
-    return GymUnavailable(
+    return NotAProblem(
         f"{lease.request.problem.id}: {len(lease.failures)} judges died on it, the last on a candidate that "
         f"does nothing ({lease.failures[-1]}); look for memory pressure, then run the same command again"
     )
