@@ -81,9 +81,8 @@ def test_a_problem_on_which_judges_fail_stops_no_other(gym: PooledGym, softmax_r
         raise RuntimeError("there is one of me")
 """
     source = request.problem.source.replace("class Model(nn.Module):\n", copied)
-    source = source.replace(
-        "return ", "return 0 * torch.rand(()) + ", 1
-    )  # the judge looks for random outputs
+    # A reference that draws is copied, to see whether its outputs are random.
+    source = source.replace("return ", "return 0 * torch.rand(()) + ", 1)
     bad = parse_problem(source, id="test/single", suite="test")
     outcomes = gym.judge([softmax_request(100, problem=bad), request])
     assert isinstance(outcomes[0], NotJudged) and "there is one of me" in outcomes[0].reason
