@@ -15,7 +15,7 @@ from kernel_core.config.rollout import RolloutConfig, RolloutStageConfig, suited
 MOST_SAMPLES = 4096
 """Per problem: a larger number is a slip of the finger, and would fill the memory before the first answer."""
 
-UNTAUGHT_PROBLEMS = 40
+UNTAUGHT_PROBLEMS = 24
 """Problems of a group: an untaught model solves next to none, and its answers are as long as they may be."""
 
 
