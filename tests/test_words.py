@@ -26,6 +26,7 @@ _PRONOUN = re.compile(
 _QUESTION = re.compile(r"(What|Whether|How|Which|Where) ")
 _SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+|\n\s*\n|\n\s*[-*|] |\n\s*\d+\. ")
 _NAMES = re.compile(r"\n[\w\s]+")
+_ROW = re.compile(r"^[^`\n]+ \| [^`\n]+$", re.MULTILINE)
 _CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 _TABLE_OR_CODE = re.compile(r"^(\||    ).*$", re.MULTILINE)
 _COMMAND_OR_TREE = re.compile(r"^ +(python|dojo|[A-Z_]+=\S+ python) .*$|^.*[├└│].*$", re.MULTILINE)
@@ -36,7 +37,8 @@ _PROGRAM = re.compile(r"^(import|from) \w+", re.MULTILINE)
 def texts_of(path: Path) -> Iterator[str]:
     """The prose of a file: a document whole, of code its docstrings, comments and long messages.
 
-    Text with `tl.` is a template of a kernel, which is code. Lines without punctuation are a list of names.
+    Text with `tl.` is a template of a kernel, which is code. Lines without punctuation are a list of names,
+    and lines with bars are a table.
     """
     text = path.read_text()
     if path.suffix == ".md":
@@ -49,7 +51,8 @@ def texts_of(path: Path) -> Iterator[str]:
     yield from comments
     for node in nodes_of(text):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count(" ") >= 3:
-            is_code = "tl." in node.value or _PROGRAM.search(node.value) or _NAMES.fullmatch(node.value)
+            is_list = _NAMES.fullmatch(node.value) or _ROW.search(node.value)
+            is_code = "tl." in node.value or _PROGRAM.search(node.value) or is_list
             yield "" if is_code else _CODE.sub("x", _COMMAND_OR_TREE.sub("", node.value))
 
 
