@@ -9,6 +9,7 @@ from flows.best_of_n import best_of_n
 from flows.running import running
 from flows.stage_flow import stage_flow
 from kernel_core.config import BestOfNConfig, GymConfig, ProblemsConfig
+from kernel_core.optimize import MOST_PARTS
 from tasks.assets import making
 from tasks.optimize import confirm_winners, profile_module, prove_whole, write_problems
 
@@ -22,7 +23,7 @@ def optimize(
     config: GymConfig,
     winners: str = "",
     search: BestOfNConfig | None = None,
-    most_parts: int = 12,
+    most_parts: int = MOST_PARTS,
     run: str = "optimize",
     root: str = "runs",
 ) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from flows.arguments import Root, Words
 from flows.terminal import working
 from kernel_core.config.base import laid_over
+from kernel_core.optimize import MOST_PARTS
 from kernel_core.runs.host_gpus import require_gpu_here
 
 
@@ -21,7 +22,7 @@ def optimize(
     device: Literal["cpu", "cuda"] = "cpu",
     gpu: Literal["H200", "H100", "A100", "L4"] = "H200",
     winners: str = "",
-    parts: int = 12,
+    parts: int = MOST_PARTS,
     run: str = "",
     root: Root = "runs",
     dry_run: bool = False,

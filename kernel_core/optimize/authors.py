@@ -50,9 +50,9 @@ _READING = threading.Lock()
 def generator(problem: Problem) -> list[AuthoredCandidate]:
     """Return the generator's kernels: with the library's products, and with products of their own.
 
-    Own products have the precision that torch is set to, so that outputs keep theirs. Three products in TF32
-    stand for one in float32: a tensor core computes them faster than IEEE arithmetic does one. Each text has
-    a second form with sizes as constants.
+    Own products have the precision that torch is set to, so that outputs keep theirs. A float32
+    product is three TF32 products, which tensor cores compute faster than IEEE arithmetic computes one. The
+    generator writes each text again with sizes as constants.
     """
     precision = "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
     written: dict[str, AuthoredCandidate] = {}

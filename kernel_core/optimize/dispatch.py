@@ -85,11 +85,8 @@ def install(module: nn.Module, make: Callable[[], nn.Module], contract: Mapping[
         kernel = make()
     kernel.eval()
     steps_to = {name: path.split(".") for name, path in contract["weights"].items()}
-    dtypes = [getattr(torch, dtype.removeprefix("torch.")) for dtype in contract["dtypes"]]
-    weight_dtypes = {
-        name: getattr(torch, dtype.removeprefix("torch."))
-        for name, dtype in contract["weight_dtypes"].items()
-    }
+    dtypes = [_dtype(name) for name in contract["dtypes"]]
+    weight_dtypes = {weight: _dtype(name) for weight, name in contract["weight_dtypes"].items()}
 
     def weights_now() -> dict[str, torch.Tensor]:
         """Give the kernels' module the weights that the submodule has now."""

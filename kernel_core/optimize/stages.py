@@ -21,6 +21,7 @@ from kernel_core.batches import Batch, EachBatch, in_order
 from kernel_core.errors import ConfigError
 from kernel_core.evaluation.metrics import SpeedKind
 from kernel_core.gym.contract.requests import Gym
+from kernel_core.optimize import MOST_PARTS
 from kernel_core.optimize.authors import Author
 from kernel_core.optimize.library import PACKAGE, kernel_name, write_library
 from kernel_core.optimize.part import Part, problem_of, recorded_calls
@@ -36,7 +37,6 @@ from kernel_core.store import Store
 
 LEAST_GAIN = 0.01
 """Share of the whole module's predicted time that a part may save at most, over all its places."""
-MOST_PARTS = 12
 
 
 class Parts(Record):
@@ -190,8 +190,8 @@ def whole_model(
         folder = Path(store.path(PACKAGE))
         places = choose_places(winners)
         report: dict[str, Any] = {"names": [], "taken_out": {}, "error": None}
-        write_library(folder, target, winners, places, device)
         if places or device == "cuda":
+            write_library(folder, target, winners, places, device)
             report = prove(spec, folder, places, device)
         left = {kernel_name(winner): winner.why_no_place for winner in winners}
         report["taken_out"] |= {name: why for name, why in left.items() if name not in places}

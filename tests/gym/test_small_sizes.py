@@ -243,7 +243,7 @@ def test_larger_sizes_have_room_for_tiles_because_batches_are_small():
     )
     small = with_small_sizes(parse_problem(text, id="mine", suite="mine"))
     (larger,) = with_other_sizes(small, Verdict.CRASHED)
-    first, second = ({**sized.constants, **sized.cpu_constants} for sized in (small, larger))
+    first, second = (sized.constants | sized.cpu_constants for sized in (small, larger))
     assert first["steps"] < 64 or first["channels"] < 128
     assert second["steps"] >= 64 and second["channels"] >= 128
     assert all(second[name] >= size for name, size in first.items()), "none becomes smaller"
