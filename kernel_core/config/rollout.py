@@ -44,6 +44,9 @@ class RolloutConfig(Config):
         "auto",
         description="Prompt template in data/prompts/; `auto`: `full` for pretrained models, else `compact`.",
     )
+    trace: bool = Field(
+        False, description="Show the operators that the reference calls, with shapes, after its text."
+    )
     gpu: str | None = Field(
         None, description="GPU named in the full prompt; null: the judging or predicted GPU."
     )

@@ -24,6 +24,7 @@ import pynvml
 
 from kernel_core.config import RolloutConfig
 from kernel_core.data_folder import DATA
+from kernel_core.dialogue.traces import trace_of
 from kernel_core.dialogue.turns import Turn
 from kernel_core.policy.protocol import Message
 from kernel_core.records import Candidate, Exemplar, Problem, Verdict
@@ -123,7 +124,9 @@ def _render(problem: Problem, contents: _Contents, config: RolloutConfig) -> tup
     if thoughts == "summary":
         instruction = f"{instruction}\n{wording.summary}"
     parts = [_exemplar_text(problem, exemplar, wording) for exemplar in contents.exemplars]
-    parts.append(Template(wording.problem).substitute(name=problem.name, source=_reference_text(problem)))
+    parts.append(
+        Template(wording.problem).substitute(name=problem.name, source=_reference_text(problem, config))
+    )
     about = {"gpu": config.gpu or _gpu_here(), "dtype": _dtype(problem)}
     system = Template(wording.system).substitute(about) if wording.system else ""
     messages = [_message("system", system)] if system else []
@@ -141,10 +144,12 @@ def _dtype(problem: Problem) -> str:
     return problem.precision if problem.precision != "own" else "float32 where it names none"
 
 
-def _reference_text(problem: Problem) -> str:
-    if problem.precision == "own":
-        return problem.source
-    return f"# inputs and weights are cast to {problem.precision}\n{problem.source}"
+def _reference_text(problem: Problem, config: RolloutConfig) -> str:
+    text = problem.source
+    if problem.precision != "own":
+        text = f"# inputs and weights are cast to {problem.precision}\n{text}"
+    trace = trace_of(problem) if config.trace else ""
+    return f"{text.rstrip()}\n\n# trace\n{trace}\n" if trace else text
 
 
 def _exemplar_text(problem: Problem, exemplar: Exemplar, wording: Wording) -> str:

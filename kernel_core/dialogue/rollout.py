@@ -17,6 +17,7 @@ from kernel_core.dialogue.episode import is_over, next_turn
 from kernel_core.dialogue.overlap import Judgement, seconds_judging, side_by_side
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt
+from kernel_core.dialogue.traces import keep_traces
 from kernel_core.dialogue.turns import Completion, Trajectory, TrajectoryGroup, Turn
 from kernel_core.errors import ConfigError, GymUnavailable
 from kernel_core.gym.contract.requests import Compared, Gym, JudgeRequest
@@ -217,6 +218,7 @@ class _Round:
 
     def write(self, part: _RolloutPart) -> list[JudgeRequest]:
         """Write the next turn of a part's conversations, as requests."""
+        keep_traces(c.problem for c in part.conversations if c.draw.config.trace)
         part.messages = [
             build_prompt(c.problem, c.exemplars, c.turns, c.draw.config, self.policy.count_tokens)
             for c in part.conversations

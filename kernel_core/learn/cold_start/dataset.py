@@ -23,6 +23,7 @@ from kernel_core.config import ColdStartConfig, RolloutConfig
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt, format_completion
 from kernel_core.dialogue.rollout import seed_of
+from kernel_core.dialogue.traces import keep_traces
 from kernel_core.dialogue.turns import Completion, Turn
 from kernel_core.errors import ConfigError
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
@@ -116,6 +117,8 @@ def build_conversations(
     drafts = _without_right_ones(drafts, evaluations)
     shown = _shown([reference.problem for reference in references], retriever, rollout.exemplars)
     counting = count_tokens or _estimated_tokens
+    if rollout.trace:
+        keep_traces(draft.problem for draft in drafts)
     conversations = []
     for index, draft in enumerate(drafts):
         history = [_turn(draft.problem, draft.earlier, evaluations)] if draft.earlier is not None else []
