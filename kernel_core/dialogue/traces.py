@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
 import math
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
 from types import FrameType
 
 from kernel_core.records import Problem
@@ -37,22 +39,40 @@ def keep_traces(problems: Iterable[Problem]) -> None:
 
 def _make(problems: list[Problem]) -> None:
     """Make traces; where a reference ends its process, each half of the problems is tried again."""
-    from kernel_core.generator.graded import worker_processes  # which imports torch
-
     count = min(os.cpu_count() or 1, math.ceil(len(problems) / _PER_PROCESS))
-    with worker_processes(count) as processes:
-        made = processes.map(partial(_trace, seconds=MAX_SECONDS), problems, chunksize=_PER_PROCESS)
+    with _processes(count) as processes:
+        made = processes.map(functools.partial(_trace, seconds=MAX_SECONDS), problems, chunksize=_PER_PROCESS)
         try:
             _KEPT.update((problem.sha256, text) for problem, text in zip(problems, made, strict=True))
             return
         except BrokenProcessPool:
-            if len(problems) == 1:
-                log.warning("%s ended the process that traced it; its prompt has no trace", problems[0].id)
-                _KEPT[problems[0].sha256] = ""
-                return
+            _kept_process.cache_clear()
+    if len(problems) == 1:
+        log.warning("%s ended the process that traced it; its prompt has no trace", problems[0].id)
+        _KEPT[problems[0].sha256] = ""
+        return
     half = len(problems) // 2
     _make(problems[:half])
     _make(problems[half:])
+
+
+@contextlib.contextmanager
+def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that trace: a kept one for few problems, as each step of a training has them."""
+    from kernel_core.generator.graded import worker_processes  # which imports torch
+
+    if count == 1:
+        yield _kept_process()
+        return
+    with worker_processes(count) as processes:
+        yield processes
+
+
+@functools.cache
+def _kept_process() -> ProcessPoolExecutor:
+    from kernel_core.generator.graded import worker_processes
+
+    return worker_processes(1)
 
 
 def _trace(problem: Problem, seconds: int) -> str:
