@@ -7,8 +7,9 @@ from flows.cold_start import cold_start
 from flows.evaluate import evaluate
 from flows.foundations import lay_corpus
 from flows.rounds import expert_rounds
-from flows.route import Mode, route
+from flows.route import Mode, Stage, route, route_all
 from flows.running import running
+from flows.side_by_side import side_by_side
 from flows.stage_flow import stage_flow
 from flows.train import train
 from kernel_core.config import PipelineConfig, asked
@@ -46,19 +47,25 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
 
         stands_on = foundations(here, config.train)
         before = asked(config.evaluate, policy, None)
-        route(evaluate, mode, stands_on, config=before, name=BEFORE, **where)
-
-        trained = expert_rounds(here, config, mode)
+        independent = [Stage(evaluate, stands_on, {"config": before, "name": BEFORE, **where})]
+        trained = None
+        if config.rounds.number:
+            route_all(mode, independent)
+            independent = []
+            trained = expert_rounds(here, config, mode)
         if config.has_rl:
             training = config.train if trained is None else config.train_from(trained)
-            route(train, mode, foundations(here, training), config=training, **where)
+            independent.append(Stage(train, foundations(here, training), {"config": training, **where}))
             trained, policy = config.run, training.policy
+        side_by_side(here, mode, independent)
+
         reads = folders_read(here, policy, trained)
+        search = asked(config.best_of_n, policy, trained)
+        independent = [Stage(best_of_n, reads, {"config": search, "name": WINNERS, **where})]
         if config.has_rl or not config.rounds.number:
             after = asked(config.evaluate, policy, trained)
-            route(evaluate, mode, reads, config=after, name=AFTER, **where)
-        search = asked(config.best_of_n, policy, trained)
-        route(best_of_n, mode, reads, config=search, name=WINNERS, **where)
+            independent.insert(0, Stage(evaluate, reads, {"config": after, "name": AFTER, **where}))
+        side_by_side(here, mode, independent)
 
         report_pipeline(here, config)
         if config.has_rl and here.stages() != known:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from kernel_core.config import BestOfNConfig, EvaluateConfig, TrainConfig
 from kernel_core.runs.host_gpus import on_this_host
-from kernel_core.runs.judges import JUDGED, judging
+from kernel_core.runs.judges import JUDGED, judge_in_background, judging
 from kernel_core.runs.resolve import choose_weights, suited_to
 from kernel_core.runs.run_folder import Run
 from kernel_core.store import Store
@@ -19,6 +19,21 @@ from tasks.progress import StageProgress
 from tasks.tools import Tools, opened
 
 Settings = TypeVar("Settings", EvaluateConfig, BestOfNConfig)
+
+
+@retried_task("write answers", "evaluate")
+def write_answers(groups: Mapping[str, EvaluateConfig], run: Run) -> None:
+    """Write a policy's first answers and begin to judge them; `score_policy` goes on with both.
+
+    Judging goes on in the background, when the policy is closed and its slot of the GPU is free.
+    """
+    from kernel_core.evaluation.scorecard import write_first_answers
+
+    stores = [run.store.child(folder) for folder in groups]
+    with _tools_for("evaluate", run, *groups.values()) as (asked, tools, progress):
+        together = list(zip(asked, stores, strict=True))
+        for requests in write_first_answers(together, tools.policy, tools.retriever, progress, tools.memory):
+            judge_in_background(tools.gym, requests)
 
 
 @retried_task("score policy", "evaluate")
