@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kernel_core.config import BestOfNConfig, EvaluateConfig, TrainConfig
 from kernel_core.runs.host_gpus import on_this_host
@@ -21,11 +21,28 @@ from tasks.tools import Tools, opened
 Settings = TypeVar("Settings", EvaluateConfig, BestOfNConfig)
 
 
+def begin_judging(run: Run, evaluation: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Write the answers of an evaluation, and let judges on CPUs work on them beside another stage.
+
+    Both stages come as their parameters. Return False where nothing was begun: the scorecards are there, or
+    the judges would be those of the other stage, or on a GPU, whose clock they would disturb.
+    """
+    config: EvaluateConfig = evaluation["config"]
+    if config.answers is not None or config.gym.device == "cuda" or config.gym == other["config"].gym:
+        return False
+    groups = config.by_folder(evaluation["name"])
+    left = {folder: asked for folder, asked in groups.items() if not run.store.child(folder).sealed()}
+    if left:
+        write_answers(left, run)
+    return bool(left)
+
+
 @retried_task("write answers", "evaluate")
 def write_answers(groups: Mapping[str, EvaluateConfig], run: Run) -> None:
-    """Write a policy's first answers and begin to judge them; `score_policy` goes on with both.
+    """Write a policy's first answers, and begin to judge them; `score_policy` goes on from there.
 
-    Judging goes on in the background, when the policy is closed and its slot of the GPU is free.
+    At the end the policy is closed and its slot of the GPU is free: sampling would disturb the clock of
+    another stage's judges. Judges work on in the background.
     """
     from kernel_core.evaluation.scorecard import write_first_answers
 

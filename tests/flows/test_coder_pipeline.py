@@ -38,11 +38,11 @@ STAGES = [
     *("ingest", "index"),
     *(f"evaluate-untaught{group}" for group in ("", "-held-out", "-hand-written")),
     "cold-start",
-    # Their answers are judged beside RL and best of N: the scorecards come after those.
     "train",
+    # RL has other settings of judges: the answers are judged beside it, and the scorecards come after it.
     *(f"evaluate-before{group}" for group in ("", "-held-out", "-hand-written")),
-    "best-of-n",
     *(f"evaluate-after{group}" for group in ("", "-held-out", "-hand-written")),
+    "best-of-n",
 ]
 
 
@@ -95,7 +95,7 @@ def test_the_recipe_teaches_trains_and_measures_in_one_command(prefect_api, mode
     assert [record.stage for record in run.stages()] == STAGES
     assert all(record.status == "done" for record in run.stages())
     lines = (tmp_path / "coder-quick" / "logs.log").read_text()
-    assert lines.count("judged 4 answers in the background") == 2  # before RL and after it
+    assert lines.count("judged 4 answers in the background") == 1
     untaught, before = (
         load_scorecard(run.store.child(f"evaluate-{which}")).conditions.policy_version
         for which in ("untaught", "before")
