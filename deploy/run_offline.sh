@@ -32,6 +32,7 @@ export MODEL=${MODEL:-/tmp/model} KERNELBENCH_ROOT=${KERNELBENCH_ROOT:-/tmp/kb}
 export DOJO_ROOT=${DOJO_ROOT:-$WORK/runs}
 export PREFECT_HOME=$WORK/prefect PREFECT_API_URL=http://127.0.0.1:$PORT/api PREFECT_UI_ENABLED=0
 export PREFECT_SERVER_ANALYTICS_ENABLED=false DO_NOT_TRACK=1 HF_HUB_OFFLINE=1 PYTHONUNBUFFERED=1
+export PREFECT_WORKER_QUERY_SECONDS=2
 export PYTHONPATH=$REPOSITORY:$SITE${PYTHONPATH:+:$PYTHONPATH}
 LOGS=$WORK/logs
 mkdir -p "$LOGS" "$PREFECT_HOME" "$DOJO_ROOT"
@@ -135,7 +136,7 @@ with (work / "logs" / "prefect.log").open("w") as out:
     rows = every("logs")
     for row in sorted(rows, key=lambda row: row["timestamp"]):
         print(row["timestamp"][:19], row["name"], row["message"], file=out)
-print(client.get(f"/flow_runs/{main}").json()["state"]["name"])
+print(client.get(f"/flow_runs/{main}").json()["state"]["type"])  # a refused run is FAILED too
 PY
 }
 
@@ -153,11 +154,14 @@ work() {
   need install install
   say server
   "$PYTHON" -m prefect server start --host 127.0.0.1 --port "$PORT" >"$LOGS/server.log" 2>&1 &
-  need check check
+  check >"$LOGS/check.log" 2>&1 &
+  local checked=$!
   need healthy healthy
-  need deploy "$PYTHON" -m flows.cli deploy
-  say worker
+  need pool "$PYTHON" -m prefect work-pool create "$POOL" --type process --overwrite
   "$PYTHON" -m prefect worker start --pool "$POOL" --limit 1 >"$LOGS/worker.log" 2>&1 &
+  # Of the file this preset alone: all of them take half a minute more.
+  need deploy "$PYTHON" -m prefect --no-prompt deploy --name "pipeline/$PRESET"
+  need check wait "$checked"
   need start start_flow_run "$@"
   local state="" before=""
   while :; do
@@ -165,7 +169,7 @@ work() {
     state=$(ask_server 2>>"$LOGS/ask.log") || state=unknown
     [[ $state != "$before" ]] && say "flow run: $state"
     before=$state
-    case $state in Completed) exit 0 ;; Failed | Crashed | Cancelled | TimedOut) exit 1 ;; esac
+    case $state in COMPLETED) exit 0 ;; FAILED | CRASHED | CANCELLED) exit 1 ;; esac
   done
 }
 

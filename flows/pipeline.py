@@ -7,7 +7,7 @@ from flows.cold_start import cold_start
 from flows.evaluate import evaluate
 from flows.foundations import lay_corpus
 from flows.rounds import expert_rounds
-from flows.route import Mode, route
+from flows.route import Mode, Stage, route, route_all
 from flows.running import running
 from flows.stage_flow import stage_flow
 from flows.train import train
@@ -15,6 +15,8 @@ from kernel_core.config import PipelineConfig, asked
 from kernel_core.config.model_kind import is_untaught
 from kernel_core.runs.naming import AFTER, BEFORE, UNTAUGHT_CARD, WINNERS
 from kernel_core.runs.resolve import UNTAUGHT, folders_read, foundations, needs_cold_start
+from kernel_core.runs.run_folder import Run
+from tasks.evaluate import begin_judging
 from tasks.events import training_finished
 from tasks.report import report_pipeline
 
@@ -46,20 +48,35 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
 
         stands_on = foundations(here, config.train)
         before = asked(config.evaluate, policy, None)
-        route(evaluate, mode, stands_on, config=before, name=BEFORE, **where)
-
+        independent = [Stage(evaluate, stands_on, {"config": before, "name": BEFORE, **where})]
+        if config.rounds.number:
+            route_all(mode, [independent.pop()])
         trained = expert_rounds(here, config, mode)
         if config.has_rl:
             training = config.train if trained is None else config.train_from(trained)
-            route(train, mode, foundations(here, training), config=training, **where)
+            independent.append(Stage(train, foundations(here, training), {"config": training, **where}))
             trained, policy = config.run, training.policy
+        _side_by_side(here, mode, independent)
+
         reads = folders_read(here, policy, trained)
+        search = asked(config.best_of_n, policy, trained)
+        independent = [Stage(best_of_n, reads, {"config": search, "name": WINNERS, **where})]
         if config.has_rl or not config.rounds.number:
             after = asked(config.evaluate, policy, trained)
-            route(evaluate, mode, reads, config=after, name=AFTER, **where)
-        search = asked(config.best_of_n, policy, trained)
-        route(best_of_n, mode, reads, config=search, name=WINNERS, **where)
+            independent.insert(0, Stage(evaluate, reads, {"config": after, "name": AFTER, **where}))
+        _side_by_side(here, mode, independent)
 
         report_pipeline(here, config)
         if config.has_rl and here.stages() != known:
             training_finished(here, policy.device)
+
+
+def _side_by_side(here: Run, mode: Mode, stages: list[Stage]) -> None:
+    """Run stages that do not depend on each other to their ends; of two the first is an evaluation.
+
+    Deployed, both begin at once, and the slots of the pool decide. In this process one runs after the other,
+    but the evaluation's judges on CPUs work meanwhile: its policy writes first, its scorecard comes last.
+    """
+    if mode == "inline" and len(stages) == 2 and begin_judging(here, *(stage.parameters for stage in stages)):
+        stages.reverse()
+    route_all(mode, stages)

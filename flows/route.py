@@ -85,9 +85,7 @@ def child_of(stage: str, tag: Literal["stage-cpu", "stage-cuda"]) -> str:
     for entry in load_yaml(PREFECT_YAML)["deployments"]:
         if entry["entrypoint"] == entrypoint_of(stage) and tag in entry.get("tags", ()):
             return f"{stage}/{entry['name']}"
-    raise ConfigError(
-        f"no deployment of {stage} in {PREFECT_YAML} has the tag {tag}, which its settings need"
-    )
+    raise ConfigError(f"no deployment of {stage} in {PREFECT_YAML} has the tag {tag} of its settings")
 
 
 def stage_digest(stage: str, parameters: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
@@ -111,11 +109,8 @@ class _Child:
         """Return the flow run of this attempt, made if there is none."""
         from prefect.deployments import run_deployment
 
-        return _patiently(
-            partial(
-                run_deployment, self.name, parameters=self._parameters, idempotency_key=self.key, timeout=0
-            )
-        )
+        start = partial(run_deployment, self.name, parameters=self._parameters, timeout=0)
+        return _patiently(partial(start, idempotency_key=self.key))
 
     def is_done(self, ended: FlowRun, began: Any) -> bool:
         """Return True for a completed flow run, False where another attempt is to begin; raise otherwise.

@@ -102,10 +102,8 @@ def mark_crashed(dead: UUID, *, successor: UUID) -> None:
     stages = FlowRunFilter(parent_flow_run_id={"any_": [dead]})
     try:
         with get_client(sync_client=True) as client:
-            inline = [
-                stage for stage in client.read_flow_runs(flow_run_filter=stages) if not stage.deployment_id
-            ]
-            ended = [*inline, client.read_flow_run(dead)]
+            children = client.read_flow_runs(flow_run_filter=stages)
+            ended = [*(run for run in children if not run.deployment_id), client.read_flow_run(dead)]
             for run in ended:
                 if run.id != successor and run.state is not None and run.state.is_running():
                     client.set_flow_run_state(run.id, Crashed(message=DIED))

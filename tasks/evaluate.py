@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kernel_core.config import BestOfNConfig, EvaluateConfig, TrainConfig
 from kernel_core.runs.host_gpus import on_this_host
-from kernel_core.runs.judges import JUDGED, judging
+from kernel_core.runs.judges import JUDGED, judge_in_background, judging
 from kernel_core.runs.resolve import choose_weights, suited_to
 from kernel_core.runs.run_folder import Run
 from kernel_core.store import Store
@@ -19,6 +19,38 @@ from tasks.progress import StageProgress
 from tasks.tools import Tools, opened
 
 Settings = TypeVar("Settings", EvaluateConfig, BestOfNConfig)
+
+
+def begin_judging(run: Run, evaluation: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Write the answers of an evaluation, and let judges on CPUs work on them beside another stage.
+
+    Both stages come as their parameters. Return False where nothing was begun: the scorecards are there, or
+    the judges would be those of the other stage, or on a GPU, whose clock they would disturb.
+    """
+    config: EvaluateConfig = evaluation["config"]
+    if config.answers is not None or config.gym.device == "cuda" or config.gym == other["config"].gym:
+        return False
+    groups = config.by_folder(evaluation["name"])
+    left = {folder: asked for folder, asked in groups.items() if not run.store.child(folder).sealed()}
+    if left:
+        write_answers(left, run)
+    return bool(left)
+
+
+@retried_task("write answers", "evaluate")
+def write_answers(groups: Mapping[str, EvaluateConfig], run: Run) -> None:
+    """Write a policy's first answers, and begin to judge them; `score_policy` goes on from there.
+
+    At the end the policy is closed and its slot of the GPU is free: sampling would disturb the clock of
+    another stage's judges. Judges work on in the background.
+    """
+    from kernel_core.evaluation.scorecard import write_first_answers
+
+    stores = [run.store.child(folder) for folder in groups]
+    with _tools_for("evaluate", run, *groups.values()) as (asked, tools, progress):
+        together = list(zip(asked, stores, strict=True))
+        for requests in write_first_answers(together, tools.policy, tools.retriever, progress, tools.memory):
+            judge_in_background(tools.gym, requests)
 
 
 @retried_task("score policy", "evaluate")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kernel_core.config import RolloutConfig
@@ -170,6 +170,19 @@ def roll_out_together(
         _rollouts(draw.problems, [c for group in groups for c in group], judgements)
         for draw, groups in zip(draws, held, strict=True)
     ]
+
+
+def write_first_turns(
+    policy: Policy, draws: Sequence[Draw], retriever: Retriever | None
+) -> Iterator[list[JudgeRequest]]:
+    """Write the first turns of all draws in common batches, and yield the requests of each batch.
+
+    Nothing is judged. `roll_out_together` finds the answers in each draw's store.
+    """
+    groups = [group for draw in draws for group in _opened(draw, retriever)]
+    round_ = _Round(policy, draws[0].config)
+    for part in _parts(groups, draws[0].config.sampling.batch_size):
+        yield round_.write(part)
 
 
 def _opened(draw: Draw, retriever: Retriever | None) -> list[list[_OpenConversation]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pydantic import ValidationError
 
@@ -20,7 +20,7 @@ from kernel_core.dialogue.resumable import (
     finished,
     judge_again,
 )
-from kernel_core.dialogue.rollout import Draw, roll_out_together
+from kernel_core.dialogue.rollout import Draw, roll_out_together, write_first_turns
 from kernel_core.dialogue.turns import TrajectoryGroup
 from kernel_core.errors import ConfigError, Corrupt
 from kernel_core.evaluation.comparison import Comparison, compare
@@ -35,7 +35,7 @@ from kernel_core.evaluation.tables import (
     problem_rows,
     turn_rows,
 )
-from kernel_core.gym.contract.requests import Gym
+from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.gym.judge.audited_problems import load_audited
 from kernel_core.parquet_rows import packed
 from kernel_core.policy.protocol import Policy
@@ -54,6 +54,7 @@ __all__ = [
     "evaluate_answers",
     "headline_rows",
     "load_scorecard",
+    "write_first_answers",
 ]
 
 log = logging.getLogger(__name__)
@@ -115,13 +116,37 @@ def answer_groups(
     `evaluate` finds them in each group's store, and their verdicts in the gym's memory. A small group alone
     waits for the longest of its few answers, and for the slowest of its verdicts.
     """
+    draws = _draws(asked, policy, memory)
+    roll_out_together(policy, gym, draws, retriever, leave_out_faults=True, progress=progress)
+
+
+def write_first_answers(
+    asked: Sequence[tuple[EvaluateConfig, Store]],
+    policy: Policy,
+    retriever: Retriever | None,
+    progress: Progress = silent,
+    memory: Store | None = None,
+) -> Iterator[list[JudgeRequest]]:
+    """Write the first answers of several groups of problems, and yield what is to be judged, batch by batch.
+
+    `evaluate` and `answer_groups` find the answers in each group's store.
+    """
+    draws = _draws(asked, policy, memory)
+    total, written = sum(len(draw.problems) * draw.group_size for draw in draws), 0
+    for requests in write_first_turns(policy, draws, retriever):
+        written += len(requests)
+        progress("sample", written, total)
+        yield requests
+
+
+def _draws(asked: Sequence[tuple[EvaluateConfig, Store]], policy: Policy, memory: Store | None) -> list[Draw]:
     draws = []
     for config, store in asked:
         problems, _ = load_audited(config.problems, memory)
         kept = KeptAnswers(store, digest_of_answers(config, problems, policy.version))
         samples, seed = config.samples_per_problem, config.seed
         draws.append(Draw(problems, config.rollout, samples, seed, judge_seed=seed, kept=kept))
-    roll_out_together(policy, gym, draws, retriever, leave_out_faults=True, progress=progress)
+    return draws
 
 
 def evaluate_answers(

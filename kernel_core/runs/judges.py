@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import logging
+import threading
+from collections.abc import Iterator, Sequence
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
-from kernel_core.gym.contract.requests import Gym
+from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.runs.run_folder import Run
 from kernel_core.store import Store
 
@@ -16,6 +18,9 @@ JUDGED = "_judged"
 
 _kept: dict[tuple[str, str], Gym] | None = None
 """Judges kept open between the stages of a process, by device and settings; None without `judges_kept`."""
+_in_background: list[tuple[Gym, threading.Thread]] = []
+"""Kept judges that work in the background, and the threads that wait for their verdicts."""
+log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -32,6 +37,7 @@ def judges_kept() -> Iterator[None]:
         for gym in _kept.values():
             gym.close()
         _kept = None
+        _in_background.clear()
 
 
 def close_gpu_judges() -> None:
@@ -54,9 +60,34 @@ def judging(config: GymConfig, run: Run, gpus: tuple[int, ...] = ()) -> Iterator
     key = config.device, f"{run.root} {config.model_dump_json()} {gpus}"
     if key not in _kept:
         _kept[key] = open_gym(config, memory, gpus)
+    for busy, thread in _in_background:
+        if busy is _kept[key]:
+            thread.join()
     try:
         yield _kept[key]
     except GymUnavailable:
         # The next try gets a new one.
         _kept.pop(key).close()
         raise
+
+
+def judge_in_background(gym: Gym, requests: Sequence[JudgeRequest]) -> None:
+    """Begin to judge requests for the root's memory, while this process goes on with other work.
+
+    `judging` with the same settings waits for the end, and the stage then finds the verdicts. Without
+    `judges_kept` nothing is begun.
+    """
+    if _kept is None:
+        return
+    thread = threading.Thread(target=_judge, args=(gym, requests), daemon=True, name="judge in background")
+    _in_background.append((gym, thread))
+    thread.start()
+
+
+def _judge(gym: Gym, requests: Sequence[JudgeRequest]) -> None:
+    try:
+        gym.judge(requests)
+    except Exception as error:  # the stage that needs the verdicts asks again, and raises what lasts
+        log.warning("judging in the background ended early: %s", error)
+    else:
+        log.info("judged %d answers in the background", len(requests))

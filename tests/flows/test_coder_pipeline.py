@@ -38,8 +38,9 @@ STAGES = [
     *("ingest", "index"),
     *(f"evaluate-untaught{group}" for group in ("", "-held-out", "-hand-written")),
     "cold-start",
-    *(f"evaluate-before{group}" for group in ("", "-held-out", "-hand-written")),
     "train",
+    # RL has other settings of judges: the answers are judged beside it, and the scorecards come after it.
+    *(f"evaluate-before{group}" for group in ("", "-held-out", "-hand-written")),
     *(f"evaluate-after{group}" for group in ("", "-held-out", "-hand-written")),
     "best-of-n",
 ]
@@ -93,6 +94,8 @@ def test_the_recipe_teaches_trains_and_measures_in_one_command(prefect_api, mode
     run = Run(str(tmp_path), "coder-quick")
     assert [record.stage for record in run.stages()] == STAGES
     assert all(record.status == "done" for record in run.stages())
+    lines = (tmp_path / "coder-quick" / "logs.log").read_text()
+    assert lines.count("judged 4 answers in the background") == 1
     untaught, before = (
         load_scorecard(run.store.child(f"evaluate-{which}")).conditions.policy_version
         for which in ("untaught", "before")
@@ -144,6 +147,8 @@ def test_killed_in_teaching_in_rl_and_in_judging_it_goes_on(prefect_api, model, 
         for stage in ("cold-start", "train", "evaluate-after"):
             kill_in(stage, run, log, prefect_api, kernelbench, tmp_path, *command)
             assert run.state().condition == "dead"
+            if stage == "train":
+                assert run.store.names("evaluate-before/answers") and not run.stage("evaluate-before")
             ended |= {record.stage: record for record in run.stages() if record.status == "done"}
     done = dojo(prefect_api, kernelbench, tmp_path, *command)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,4 +1,8 @@
-"""`kill -9` in the middle of every stage: the same command goes on, and ends where it would have ended."""
+"""`kill -9` in the middle of every stage: the same command goes on, and ends where it would have ended.
+
+The run that is killed has judges of its own for the evaluations, so they work beside RL and best of N. The
+other run does one thing at a time.
+"""
 
 import os
 import signal
@@ -21,12 +25,13 @@ TABLES = (
     "snapshot/exemplars.parquet",
 )
 CLOCKS = ("seconds", "tokens_per_s")
+OWN_JUDGES = "evaluate.gym.workers=1"
 
 
-def start(root, api, log):
+def start(root, api, log, *words):
     """`dojo pipeline smoke` in a process group of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "pipeline", "smoke", f"root={root}"],
+        [sys.executable, "-m", "flows.cli", "pipeline", "smoke", f"root={root}", *words],
         cwd=REPOSITORY,
         env=os.environ | {"PREFECT_API_URL": api, "OMP_NUM_THREADS": "1"},
         stdout=log,
@@ -59,7 +64,7 @@ def test_a_pipeline_killed_in_every_stage_ends_as_an_undisturbed_one(prefect_api
         killed_in = []
         run = Run(str(tmp_path / "cut"), "smoke")
         while True:
-            process = start(tmp_path / "cut", prefect_api, log)
+            process = start(tmp_path / "cut", prefect_api, log, OWN_JUDGES)
             while process.poll() is None:
                 at_work = run.stage_at_work()
                 if at_work and at_work not in killed_in:
@@ -73,4 +78,6 @@ def test_a_pipeline_killed_in_every_stage_ends_as_an_undisturbed_one(prefect_api
             assert process.returncode == -signal.SIGKILL, (tmp_path / "log").read_text()[-3000:]
             assert run.state().condition == "dead"
     assert set(killed_in) == set(STAGES)
+    assert "in the background" in (tmp_path / "cut" / "smoke" / "logs.log").read_text()
+    assert "in the background" not in (tmp_path / "whole" / "smoke" / "logs.log").read_text()
     assert repr(results(tmp_path / "cut")) == repr(results(tmp_path / "whole"))
