@@ -90,6 +90,8 @@ FOR_WIDE_TILES = Scale(
     2**36,
 )
 """For a kernel with larger blocks or groups written into it."""
+_LITTLE = 8
+"""Larger sizes keep one that saves less than this part of the bytes, as a number of heads beside a cache."""
 _LIMITS = tuple(2**power for power in range(2, 17))
 
 
@@ -236,6 +238,8 @@ def _smaller(
             continue
         need = _need(problem, tried)
         if need is None or need.num_bytes >= now.num_bytes or need.broadcasts_more_than(now):
+            continue
+        if scale.least and now.num_bytes - need.num_bytes < now.num_bytes // _LITTLE:
             continue
         if all(
             width >= min(before, floors.widths)

@@ -8,6 +8,7 @@ own assembler, so the result is a real cubin.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import tempfile
 from typing import Any
@@ -17,6 +18,7 @@ import triton.language as tl
 from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
+from triton.runtime.errors import PTXASError
 from triton.runtime.jit import create_function_from_signature
 
 from kernel_core.gym.channel import framing
@@ -28,6 +30,7 @@ from kernel_core.gym.untrusted.compile.kernel_whitelist import KernelRefused
 from kernel_core.gym.untrusted.compile.rebuild_kernels import build_kernels
 
 _MAX_MESSAGE_CHARS = 600
+_COMPLAINT_OF_PTXAS = re.compile(r"ptxas.*\b(fatal|error)\s*:")
 
 
 class _ExceedsGpu(KernelRefused):
@@ -54,7 +57,9 @@ def compile_launches(channel: socket.socket, cage: dict[str, Any]) -> None:
         # A full disk is a fault of the gym, not of a kernel.
         framing.send(channel, {"fault": str(error)})
     except Exception as error:
-        framing.send(channel, {**_describe(error, kernels), "place": len(products), "exceeds_gpu": False})
+        # Too few registers, mostly: an autotuner leaves such a configuration out.
+        exceeds = isinstance(error, PTXASError)
+        framing.send(channel, {**_describe(error, kernels), "place": len(products), "exceeds_gpu": exceeds})
     else:
         framing.send(channel, {"compiled": len(products), "products": products})
 
@@ -154,7 +159,7 @@ def _number(value: Any) -> Any:
 
 
 def _describe(error: Exception, kernels: list[Any]) -> dict[str, Any]:
-    """The last line that means something, and the candidate's own line number."""
+    """The assembler's first complaint, else the last line that means something, and the candidate's line."""
     chain: list[BaseException] = [error]
     while chain[-1].__cause__ is not None:
         chain.append(chain[-1].__cause__)
@@ -166,5 +171,6 @@ def _describe(error: Exception, kernels: list[Any]) -> dict[str, Any]:
                 line = kernel.fn.__code__.co_firstlineno + node.lineno - 1
     text = getattr(chain[-1], "error_message", None) or str(chain[-1]) or type(chain[-1]).__name__
     lines = [part.strip() for part in str(text).splitlines() if part.strip(" ^|~")]
-    message = lines[-1] if lines else type(chain[-1]).__name__
+    complaints = [part for part in lines if _COMPLAINT_OF_PTXAS.match(part)]
+    message = (complaints[:1] or lines[-1:] or [type(chain[-1]).__name__])[0]
     return {"failed": message[:_MAX_MESSAGE_CHARS], "line": line}
