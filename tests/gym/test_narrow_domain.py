@@ -200,3 +200,64 @@ def test_nothing_is_asked_of_what_becomes_an_integer_that_is_not_defined(
     """A row of zeros has the scale zero, and no quotient."""
     evaluation = judge_text(_QUANTISED, _QUANTISING.replace("SIZE", size))
     assert evaluation.verdict is verdict, evaluation.feedback
+
+
+POOLING = """
+batch_size = 64
+features = 192
+sequence_length = 65536
+
+kernel_size = 8
+stride = 1
+padding = 4
+dilation = 3
+
+class Model(nn.Module):
+    def __init__(self, kernel_size, stride, padding, dilation):
+        super().__init__()
+        self.maxpool = nn.MaxPool1d(kernel_size, stride, padding, dilation)
+
+    def forward(self, x):
+        return self.maxpool(x)
+
+def get_inputs():
+    return [torch.rand(batch_size, features, sequence_length)]
+
+def get_init_inputs():
+    return [kernel_size, stride, padding, dilation]
+"""
+FIXED_PADDING = """
+@triton.jit
+def max_pool1d(x_ptr, out_ptr, n_elements, inner, L, taps, dilation, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < n_elements
+    best = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
+    for tap in range(taps):
+        place = i % inner + tap * dilation - 4
+        x = tl.load(x_ptr + i // inner * L + place, mask=mask & (place >= 0) & (place < L), other=float("-inf"))
+        best = tl.maximum(best, x)
+    tl.store(out_ptr + i, best, mask=mask)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, kernel_size, stride, padding, dilation):
+        super().__init__()
+        self.kernel_size, self.dilation = kernel_size, dilation
+
+    def forward(self, x):
+        length = x.shape[-1] + 8 - self.dilation * (self.kernel_size - 1)
+        out = torch.empty((*x.shape[:-1], length), device=x.device, dtype=x.dtype)
+        max_pool1d[(triton.cdiv(out.numel(), 256),)](
+            x, out, out.numel(), length, x.shape[-1], self.kernel_size, self.dilation, BLOCK=256
+        )
+        return out
+"""
+
+
+@pytest.mark.exhaustive
+def test_judging_ends_where_the_orders_of_sizes_contradict_each_other(
+    judge_text: Callable[..., Evaluation],
+) -> None:
+    fixed = judge_text(POOLING, FIXED_PADDING)
+    assert fixed.verdict is Verdict.CORRECT, fixed.feedback
+    assert {finding.rule for finding in fixed.findings} == {"narrow_domain"}

@@ -141,7 +141,8 @@ class ScaledRuns:
                 if fault is not None:
                     if (ordered := in_order(reference, sizes)) is not None:
                         case.note("narrow_domain", f"{again.detail} ({place})")
-                        runs.append(ordered)
+                        if ordered not in runs:  # where orders contradict each other, it may come again
+                            runs.append(ordered)
                         break
                     case.fail(fault, f"{again.detail} ({place})", again.line)
                 if again.verdict is Verdict.TIMED_OUT:
