@@ -50,7 +50,8 @@ def optimize(
 
     with working(f"loading {target}"):
         loaded(target, device)
-    config = {"device": device, "predict_gpu": gpu}
+    # On CUDA one judge, on the module's GPU.
+    config = {"device": device, "predict_gpu": gpu, "workers": 1 if device == "cuda" else 2}
     given = {"target": target, "config": config, "winners": winners, "most_parts": parts, "root": root}
     if words:
         preset_name, settings = preset_and_settings(words)

@@ -234,7 +234,8 @@ def max_pool1d(x_ptr, out_ptr, n_elements, inner, L, taps, dilation, BLOCK: tl.c
     best = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
     for tap in range(taps):
         place = i % inner + tap * dilation - 4
-        x = tl.load(x_ptr + i // inner * L + place, mask=mask & (place >= 0) & (place < L), other=float("-inf"))
+        inside = mask & (place >= 0) & (place < L)
+        x = tl.load(x_ptr + i // inner * L + place, mask=inside, other=float("-inf"))
         best = tl.maximum(best, x)
     tl.store(out_ptr + i, best, mask=mask)
 
