@@ -89,57 +89,24 @@ def draw_configured(name: str, rng: random.Random, taken: set[str], attributes: 
     free = [attribute for attribute in attributes if attribute not in taken]
     kept = free and not any(part.name in taken for part in kind.settings)
     if kept and rng.random() < 0.55:
-        return _layer(name, kind, values, as_default, rng, taken, rng.choice(free))
-    return _call(name, kind, values, as_default, rng, taken)
-
-
-def _layer(
-    name: str,
-    kind: Configurable,
-    values: tuple[str, ...],
-    as_default: bool,
-    rng: random.Random,
-    taken: set[str],
-    attribute: str,
-) -> Configured:
-    given: tuple[str, ...] = ()
-    if rng.random() < 0.5:
-        given = _spelled(kind, rng, taken)
-    inside = _inside(kind, given or values, rng) if given or not as_default or rng.random() < 0.3 else ""
-    taken.update((attribute, *(part.name for part in kind.settings)))
-    return Configured(
-        operator=name,
-        torch=f"self.{attribute}(x)",
-        values=values,
-        init_args=given,
-        init_lines=(f"self.{attribute} = nn.{kind.layer}({inside})",),
-    )
-
-
-def _call(
-    name: str,
-    kind: Configurable,
-    values: tuple[str, ...],
-    as_default: bool,
-    rng: random.Random,
-    taken: set[str],
-) -> Configured:
+        attribute = rng.choice(free)
+        given = _spelled(kind, rng, taken) if rng.random() < 0.5 else ()
+        is_written = given or not as_default or rng.random() < 0.3
+        inside = _inside(kind, given or values, rng) if is_written else ""
+        taken.update((attribute, *(part.name for part in kind.settings)))
+        line = f"self.{attribute} = nn.{kind.layer}({inside})"
+        return Configured(name, f"self.{attribute}(x)", values, given, (line,))
     function = rng.choice((f"F.{name}", f"F.{name}", f"torch.nn.functional.{name}"))
     if rng.random() < 0.4:
         given = _spelled(kind, rng, taken)
-        held = tuple(f"self.{part}" for part in given)
-        return Configured(
-            operator=name,
-            torch=f"{function}(x, {_inside(kind, held, rng)})",
-            values=values,
-            init_args=given,
-            init_lines=tuple(f"self.{part} = {part}" for part in given),
-        )
+        inside = _inside(kind, [f"self.{part}" for part in given], rng)
+        lines = tuple(f"self.{part} = {part}" for part in given)
+        return Configured(name, f"{function}(x, {inside})", values, given, lines)
     written = values
     if rng.random() < 0.3:
         written = tuple(text.removesuffix(".0") for text in values)
     inside = "" if as_default and rng.random() < 0.4 else f", {_inside(kind, written, rng)}"
-    return Configured(operator=name, torch=f"{function}(x{inside})", values=values)
+    return Configured(name, f"{function}(x{inside})", values)
 
 
 def _spelled(kind: Configurable, rng: random.Random, taken: set[str]) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kernel_core.problems.modules.style import Style
@@ -23,10 +24,10 @@ class Module:
 
     doc: str
     """One sentence that says what is computed."""
-    forward_args: tuple[str, ...]
     forward_lines: tuple[str, ...]
     sizes: tuple[Size, ...]
     inputs: tuple[str, ...]
+    forward_args: tuple[str, ...] = ("x",)
     init_args: tuple[str, ...] = ()
     init_lines: tuple[str, ...] = ()
     init_inputs: tuple[str, ...] = ()
@@ -37,12 +38,16 @@ class Module:
     forward_doc: tuple[str, ...] = ()
     """Lines of the docstring of `forward` in the full style; without them it names the arguments alone."""
 
+    def draft(self, operators: Sequence[str], style: Style) -> Draft:
+        """The problem of these operators, written in a style."""
+        sizes = tuple(Size(style.size_name(size.name), size.gpu, size.cpu) for size in self.sizes)
+        return Draft(tuple(operators), reference_source(self, style), sizes)
+
 
 @dataclass(frozen=True)
 class Draft:
     """A problem before it becomes a record."""
 
-    family: str
     operators: tuple[str, ...]
     """Torch's names of the operators in order, such as `conv2d`, `relu`: they decide the split."""
     reference: str
@@ -50,10 +55,13 @@ class Draft:
     """As named in the text."""
 
 
-def draft(family: str, operators: Sequence[str], module: Module, style: Style) -> Draft:
-    """The problem, written in a style."""
-    sizes = tuple(Size(style.size_name(size.name), size.gpu, size.cpu) for size in module.sizes)
-    return Draft(family, tuple(operators), reference_source(module, style), sizes)
+Draw = Callable[[random.Random], Draft]
+"""A family: draws one of its problems."""
+
+
+def by_name(*families: Draw) -> dict[str, Draw]:
+    """The families by the names of their functions."""
+    return {draw.__name__: draw for draw in families}
 
 
 def reference_source(module: Module, style: Style) -> str:

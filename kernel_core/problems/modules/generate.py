@@ -7,19 +7,17 @@ family is held out whole; within the others, tuples of operators are hashed.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from kernel_core.errors import ConfigError
 from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
 from kernel_core.problems.graded import Generated, identity_of
 from kernel_core.problems.modules import convolution, indexing, matmul, reduction
-from kernel_core.problems.modules.draft import Draft
+from kernel_core.problems.modules.draft import Draft, Draw
 from kernel_core.problems.renaming import with_drawn_names
 from kernel_core.problems.source import parse_problem
 from kernel_core.problems.splits import Split, hashed_split
 from kernel_core.records import Problem
-
-Draw = Callable[[random.Random], Draft]
 
 FAMILIES: dict[str, Draw] = {
     **matmul.FAMILIES,
@@ -65,13 +63,13 @@ def draw_modules(split: Split, count: int, seed: int, families: Sequence[str] = 
     yield from _drawn(split, count, seed, names)
 
 
-def split_of(draft: Draft) -> Split:
+def split_of(family: str, draft: Draft) -> Split:
     """The split of a problem: by its family if reserved, else by a hash of its operators."""
-    if draft.family in RESERVED:
+    if family in RESERVED:
         return "held_out"
     if len(draft.operators) < _SHORTEST_SPLIT_CHAIN:
         return "train"
-    return hashed_split(">".join((draft.family, *draft.operators)))
+    return hashed_split(">".join((family, *draft.operators)))
 
 
 def _drawn(split: Split, count: int, seed: int, names: list[str]) -> Iterator[Problem]:
@@ -89,7 +87,7 @@ def _drawn(split: Split, count: int, seed: int, names: list[str]) -> Iterator[Pr
                 barren.add(name)
                 continue
             seen.add(draft.reference)
-            problem = _problem(draft, split)
+            problem = _problem(name, draft, split)
             yield with_drawn_names(Generated(problem=problem)).problem if split == "train" else problem
         if len(barren) == len(names):
             raise ConfigError(
@@ -101,7 +99,7 @@ def _drawn(split: Split, count: int, seed: int, names: list[str]) -> Iterator[Pr
 def _fresh(family: str, split: Split, rng: random.Random, seen: set[str]) -> Draft | None:
     for _ in range(_MOST_DRAWS):
         draft = FAMILIES[family](rng)
-        if split_of(draft) == split and draft.reference not in seen and not _is_for_evaluation(draft):
+        if split_of(family, draft) == split and draft.reference not in seen and not _is_for_evaluation(draft):
             return draft
     return None
 
@@ -113,11 +111,11 @@ def _is_for_evaluation(draft: Draft) -> bool:
     return has_evaluation_sizes(sizes) or has_evaluation_sizes(constants.values())
 
 
-def _problem(draft: Draft, split: Split) -> Problem:
+def _problem(family: str, draft: Draft, split: Split) -> Problem:
     return Problem(
-        **identity_of("modules", draft.family, draft.reference),
+        **identity_of("modules", family, draft.reference),
         suite="modules",
-        family=draft.family,
+        family=family,
         tags=(split, *dict.fromkeys(draft.operators)),
         constants={size.name: size.gpu for size in draft.sizes},
         cpu_constants={size.name: size.cpu for size in draft.sizes},

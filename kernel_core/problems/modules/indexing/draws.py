@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.indexing import views
 from kernel_core.problems.modules.indexing.formulas import Formula, draw_formula
 from kernel_core.problems.modules.indexing.views import Axis, View
@@ -123,7 +123,6 @@ def draw_sizes(axis: Axis, unit: int, rng: random.Random) -> tuple[Size, ...]:
 
 def problem(
     rng: random.Random,
-    family: str,
     program: Program,
     formulas: Sequence[Formula],
     *,
@@ -153,7 +152,7 @@ def problem(
         init_inputs=tuple(value for parameter in parameters for value in parameter[2]),
     )
     names = (*program.operators, *(name for formula in formulas for name in formula.operators), *operators)
-    return draft(family, names, module, draw_style(rng))
+    return module.draft(names, draw_style(rng))
 
 
 def _parameters(program: Program) -> list[tuple[tuple[str, ...], str, tuple[str, ...]]]:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.pointwise import draw_chain
 from kernel_core.problems.modules.style import draw_style
 from kernel_core.problems.program import Size
@@ -254,15 +254,13 @@ def rearranged(rng: random.Random) -> Draft:
     if not chain and rng.random() < 0.5:
         returned = [*arrangement.lines[:-1], f"return {arrangement.lines[-1].removeprefix('x = ')}"]
     setting = arrangement.setting
-    module = Module(
+    return Module(
         doc=arrangement.doc,
         init_args=(f"{setting[0]}: int",) if setting else (),
         init_lines=(f"self.{setting[0]} = {setting[0]}",) if setting else (),
-        forward_args=("x",),
         forward_lines=tuple(returned),
         sizes=arrangement.sizes,
         inputs=(f"torch.randn({', '.join(size.name for size in arrangement.sizes)})",),
         init_inputs=(setting[0],) if setting else (),
         constants=((setting[0], str(setting[1])),) if setting else (),
-    )
-    return draft("rearranged", (arrangement.name, *(operator.operator for operator in chain)), module, style)
+    ).draft((arrangement.name, *(operator.operator for operator in chain)), style)

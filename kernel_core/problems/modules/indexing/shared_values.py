@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.indexing.named_lines import NamedLine, draw_lines, reference_lines
 from kernel_core.problems.modules.style import draw_style
 from kernel_core.problems.program import Size
@@ -48,7 +48,7 @@ def shared_values(rng: random.Random) -> Draft:
     place = drawn(given, rng)
     style = draw_style(rng)
     module = _module(place, lines, results, rng)
-    return draft("shared_values", tuple(line.operator for line in lines), module, style)
+    return module.draft(tuple(line.operator for line in lines), style)
 
 
 def _side_by_side(given: tuple[str, ...], rng: random.Random) -> _Place:

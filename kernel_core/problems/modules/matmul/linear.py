@@ -6,9 +6,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernel_core.problems.modules.draft import Draft, Module, draft
-from kernel_core.problems.modules.matmul import chains
-from kernel_core.problems.modules.matmul.steps import Step, listed, operators
+from kernel_core.problems.modules.draft import Draft, Module
+from kernel_core.problems.modules.matmul.steps import Step, joined, listed, operators
 from kernel_core.problems.modules.style import draw_style, with_named_steps
 from kernel_core.problems.program import Size, draw_cpu_size
 
@@ -115,36 +114,39 @@ def _said(steps: Sequence[Step]) -> list[str]:
 
 def linear_module(linear: Linear, tail: Tail, rng: random.Random) -> Module:
     """The reference: a linear layer and its tail."""
-    further, by_row = chains.further_inputs(tail.steps), chains.row_inputs(tail.steps)
-    arguments = (linear.inputs, linear.outputs, *tail.init_args, *chains.init_args(tail.steps))
+    chain = joined(tail.steps)
+    arguments = (linear.inputs, linear.outputs, *tail.init_args, *chain.init_args)
     words = listed(tail.words)
     docs = ("A linear layer, then {}.", "Linear layer followed by {}.", "GEMM with {} behind it.")
     draw = rng.choice(("torch.rand", "torch.randn"))
-    results = (f"{draw}(batch_size, {'1' if name in by_row else linear.outputs})" for name in further)
+    widths = ("1" if name in chain.rows else linear.outputs for name in chain.inputs)
     copied = rng.choice(("x", "x.clone()", "x.clone().detach()"))
     lines = (
         *([f"{tail.kept} = {copied}"] if tail.kept else []),
         linear.torch,
-        *chains.torch_lines(tail.before),
+        *joined(tail.before).torch,
         *tail.torch,
-        *chains.torch_lines(tail.after),
+        *joined(tail.after).torch,
         *([f"x = x + {tail.kept}"] if tail.kept else []),
         "return x",
     )
     return Module(
         doc=rng.choice(docs).format(words),
         init_args=arguments,
-        init_lines=(*linear.init_lines, *tail.init_lines, *chains.init_lines(tail.steps)),
-        forward_args=("x", *further),
+        init_lines=(*linear.init_lines, *tail.init_lines, *chain.init_lines),
+        forward_args=("x", *chain.inputs),
         forward_lines=with_named_steps(lines, rng),
         sizes=(*linear.sizes, *tail.sizes),
-        inputs=(f"{draw}(batch_size, {linear.inputs})", *results),
+        inputs=(
+            f"{draw}(batch_size, {linear.inputs})",
+            *(f"{draw}(batch_size, {width})" for width in widths),
+        ),
         init_inputs=arguments,
-        constants=(*tail.constants, *chains.constants(tail.steps)),
+        constants=(*tail.constants, *chain.constants),
     )
 
 
-def linear_draft(family: str, linear: Linear, tail: Tail, rng: random.Random) -> Draft:
+def linear_draft(linear: Linear, tail: Tail, rng: random.Random) -> Draft:
     """The problem of a linear layer and its tail."""
     module = linear_module(linear, tail, rng)
-    return draft(family, ("linear", *tail.operators), module, draw_style(rng))
+    return module.draft(("linear", *tail.operators), draw_style(rng))

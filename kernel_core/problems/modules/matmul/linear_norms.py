@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kernel_core.problems.modules.draft import Draft, draft
+from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.matmul.linear import Linear, Tail, draw_linear, linear_module
 from kernel_core.problems.modules.matmul.linear_rows import reduction_line, some_steps
 from kernel_core.problems.modules.matmul.steps import Step, values_from
@@ -37,7 +37,7 @@ def linear_groupnorm(rng: random.Random) -> Draft:
         sizes=(groups,),
     )
     closing = _closing(rng, 0.25, ("min", "max", "logsumexp", "softmax"), after)
-    return _closed("linear_groupnorm", linear, tail, closing, rng)
+    return _closed(linear, tail, closing, rng)
 
 
 def linear_batchnorm(rng: random.Random) -> Draft:
@@ -63,7 +63,7 @@ def linear_batchnorm(rng: random.Random) -> Draft:
         init_lines=(f"{attribute} = {layer}",),
     )
     closing = _closing(rng, 0.3, ("softmax", "softmax", "max", "min", "logsumexp"), after)
-    return _closed("linear_batchnorm", linear, tail, closing, rng)
+    return _closed(linear, tail, closing, rng)
 
 
 def _closing(
@@ -83,7 +83,7 @@ def _closing(
     return kind, line.removeprefix("x = ")
 
 
-def _closed(family: str, linear: Linear, tail: Tail, closing: tuple[str, str], rng: random.Random) -> Draft:
+def _closed(linear: Linear, tail: Tail, closing: tuple[str, str], rng: random.Random) -> Draft:
     """The problem with the operator at the end of `forward`."""
     module = linear_module(linear, tail, rng)
     operators = ("linear", *tail.operators)
@@ -95,4 +95,4 @@ def _closed(family: str, linear: Linear, tail: Tail, closing: tuple[str, str], r
         doc = f"{module.doc[:-1]}, {kind.replace('_', ' ')}."
         module = replace(module, forward_lines=(*module.forward_lines[:-1], *lines), doc=doc)
         operators = (*operators, kind)
-    return draft(family, operators, module, draw_style(rng))
+    return module.draft(operators, draw_style(rng))

@@ -33,7 +33,7 @@ def linear_pool(rng: random.Random) -> Draft:
         init_lines=(f"{attribute} = {layer}(kernel_size)",),
         sizes=(size,),
     )
-    return linear_draft("linear_pool", linear, tail, rng)
+    return linear_draft(linear, tail, rng)
 
 
 def _behind_pool(
@@ -81,5 +81,5 @@ def linear_pair(rng: random.Random) -> Draft:
         init_args=("out_size",),
         sizes=(output,),
     )
-    drawn = linear_draft("linear_pair", linear, tail, rng)
+    drawn = linear_draft(linear, tail, rng)
     return replace(drawn, operators=(*drawn.operators, kind)) if kind else drawn

@@ -23,7 +23,7 @@ def linear_elementwise(rng: random.Random) -> Draft:
     steps = chains.draw_chain(rng, length, linear.outputs, taken)
     if rng.random() < 0.1:
         steps.append(operations.second_input(rng, taken))
-    return linear_draft("linear_elementwise", linear, Tail(tuple(steps)), rng)
+    return linear_draft(linear, Tail(tuple(steps)), rng)
 
 
 def linear_reduction(rng: random.Random) -> Draft:
@@ -43,7 +43,7 @@ def linear_reduction(rng: random.Random) -> Draft:
     line = reduction_line(rng, kind, keep)
     kept = unused(("original_x", "residual", "identity", "input_x"), rng, taken) if keep else ""
     tail = Tail(tuple(before), kind, (line,), tuple(after), kept=kept if rng.random() < 0.15 else "")
-    return linear_draft("linear_reduction", linear, tail, rng)
+    return linear_draft(linear, tail, rng)
 
 
 def linear_softmax(rng: random.Random) -> Draft:
@@ -62,7 +62,7 @@ def linear_softmax(rng: random.Random) -> Draft:
         layer = {"softmax": "nn.Softmax(dim=1)", "log_softmax": "nn.LogSoftmax(dim=1)"}[kind]
         init = (f"self.{kind} = {layer}",)
     tail = Tail(tuple(before), kind, (f"x = {form.format(kind)}",), tuple(after), init_lines=init)
-    return linear_draft("linear_softmax", linear, tail, rng)
+    return linear_draft(linear, tail, rng)
 
 
 def _less_mean(rng: random.Random, linear: Linear, taken: set[str]) -> Draft:
@@ -77,7 +77,7 @@ def _less_mean(rng: random.Random, linear: Linear, taken: set[str]) -> Draft:
         ("x.mean(dim=1, keepdim=True)", "torch.mean(x, dim=1, keepdim=True)", "x.mean(-1, keepdim=True)")
     )
     tail = Tail(tuple(before), "sub_mean", (f"x = x - {mean}",), tuple(after))
-    return linear_draft("linear_softmax", linear, tail, rng)
+    return linear_draft(linear, tail, rng)
 
 
 def linear_layernorm(rng: random.Random) -> Draft:
@@ -103,7 +103,7 @@ def linear_layernorm(rng: random.Random) -> Draft:
             f"x = {attribute}(x)",
         )
     tail = Tail(tuple(before), kind, (line,), tuple(after), init_lines=(init,))
-    return linear_draft("linear_layernorm", linear, tail, rng)
+    return linear_draft(linear, tail, rng)
 
 
 def some_steps(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.style import draw_style
 from kernel_core.problems.program import Size
 
@@ -29,7 +29,7 @@ def attention(rng: random.Random) -> Draft:
     )
     module = _module(rng, form)
     operators = ("attention", *(("causal",) if form.causal else ()), *(("grouped",) if form.grouped else ()))
-    return draft("attention", operators, module, draw_style(rng))
+    return module.draft(operators, draw_style(rng))
 
 
 def _module(rng: random.Random, form: _Form) -> Module:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.pointwise import pointwise
 from kernel_core.problems.modules.reduction.layout import draw_sizes
 from kernel_core.problems.modules.style import draw_style
@@ -81,34 +81,30 @@ def vector_norm(rng: random.Random) -> Draft:
     rank = rng.choice((2, 2, 3, 4, 4, 5))
     sizes = draw_sizes(rng, rank)
     dim = -1 if has_weight or (rank < 4 and rng.random() < 0.3) else 1
-    module = Module(
+    return Module(
         doc=doc,
         init_args=("num_features: int", "eps: float = 1e-5") if has_eps else (),
         init_lines=(
             *(("self.eps = eps",) if has_eps else ()),
             *(("self.weight = nn.Parameter(torch.ones(num_features))",) if has_weight else ()),
         ),
-        forward_args=("x",),
         forward_lines=tuple(line.replace("@D@", str(dim)) for line in rng.choice(forms)),
         sizes=sizes,
         inputs=(_random(rng, sizes),),
         init_inputs=(sizes[dim].name,) if has_eps else (),
-    )
-    return draft("vector_norm", (name,), module, draw_style(rng))
+    ).draft((name,), draw_style(rng))
 
 
 def frobenius_norm(rng: random.Random) -> Draft:
     """A whole tensor divided by its norm."""
     sizes = draw_sizes(rng, rng.choice((2, 3, 4, 4)))
     name, forms = rng.choice(_WHOLE)
-    module = Module(
+    return Module(
         doc="Divides a tensor by one norm of all its values.",
-        forward_args=("x",),
         forward_lines=rng.choice(forms),
         sizes=sizes,
         inputs=(_random(rng, sizes),),
-    )
-    return draft("frobenius_norm", (name,), module, draw_style(rng))
+    ).draft((name,), draw_style(rng))
 
 
 def _random(rng: random.Random, sizes: tuple[Size, ...]) -> str:
@@ -130,14 +126,13 @@ def batch_norm(rng: random.Random) -> Draft:
         + (" followed by an activation." if activation else " with batch statistics."),
         init_args=("num_features: int",),
         init_lines=(f"self.bn = {layer}",),
-        forward_args=("x",),
         forward_lines=lines,
         sizes=sizes,
         inputs=(_random(rng, sizes),),
         init_inputs=(sizes[1].name,),
     )
     operators = ("batch_norm", *((activation.operator,) if activation else ()))
-    return draft("batch_norm", operators, module, draw_style(rng))
+    return module.draft(operators, draw_style(rng))
 
 
 @dataclass(frozen=True)
@@ -249,4 +244,4 @@ def _draft(rng: random.Random, kind: _Kind) -> Draft:
         init_inputs=kind.init_inputs,
     )
     operators = (*(("add",) if residual else ()), kind.name, *((activation.operator,) if activation else ()))
-    return draft(kind.name, operators, module, draw_style(rng))
+    return module.draft(operators, draw_style(rng))

@@ -6,7 +6,7 @@ import math
 import random
 from dataclasses import dataclass
 
-from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.style import draw_style
 from kernel_core.problems.program import Size
 
@@ -67,7 +67,7 @@ def window_pool(rng: random.Random) -> Draft:
     pool = _draw_pool(rng)
     attribute = rng.choice(("pool", "maxpool" if pool.largest else "avg_pool"))
     module = _window_module(rng, pool, attribute)
-    return draft("window_pool", (pool.name,), module, draw_style(rng))
+    return module.draft((pool.name,), draw_style(rng))
 
 
 def global_pool(rng: random.Random) -> Draft:
@@ -75,7 +75,7 @@ def global_pool(rng: random.Random) -> Draft:
     rank = rng.choice((1, 2, 2, 3))
     largest = rng.random() < 0.35
     module = _global_module(rng, rank, largest, keep=rng.random() < 0.5)
-    return draft("global_pool", ("global_max" if largest else "global_mean",), module, draw_style(rng))
+    return module.draft(("global_max" if largest else "global_mean",), draw_style(rng))
 
 
 def adaptive_pool(rng: random.Random) -> Draft:
@@ -87,14 +87,13 @@ def adaptive_pool(rng: random.Random) -> Draft:
         doc=f"{'Maximum' if largest else 'Mean'} of bins, for a fixed output size.",
         init_args=("output_size: int",),
         init_lines=(f"self.pool = {layer}((output_size, output_size))",),
-        forward_args=("x",),
         forward_lines=("return self.pool(x)",),
         sizes=(*sizes, Size("output_size", rng.choice((5, 6, 7, 7, 8, 14)), 3)),
         inputs=(f"torch.randn({', '.join(size.name for size in sizes)})",),
         init_inputs=("output_size",),
     )
     name = f"adaptive_{'max' if largest else 'avg'}_pool2d"
-    return draft("adaptive_pool", (name,), module, draw_style(rng))
+    return module.draft((name,), draw_style(rng))
 
 
 def _draw_pool(rng: random.Random) -> _Pool:
@@ -130,7 +129,6 @@ def _uneven_module(rng: random.Random, pool: _Pool, attribute: str) -> Module:
         doc=f"{'Max' if pool.largest else 'Average'} pooling over {pool.rank}D windows with unequal sides.",
         init_args=tuple(f"{name}: tuple" for name in names) if given else (),
         init_lines=(f"self.{attribute} = {pool.layer}({', '.join(inside)})",),
-        forward_args=("x",),
         forward_lines=(f"return self.{attribute}(x)",),
         sizes=tensor,
         inputs=(f"torch.{source}({', '.join(size.name for size in tensor)})",),
@@ -176,7 +174,6 @@ def _window_module(rng: random.Random, pool: _Pool, attribute: str) -> Module:
         doc=f"{word} pooling over {pool.rank}D windows.",
         init_args=tuple(arguments),
         init_lines=(f"self.{attribute} = {pool.layer}({', '.join(text)})",),
-        forward_args=("x",),
         forward_lines=(f"return self.{attribute}(x)",),
         sizes=(*tensor, *sizes),
         inputs=(f"torch.{source}({', '.join(size.name for size in tensor)})",),
@@ -218,7 +215,6 @@ def _global_module(rng: random.Random, rank: int, largest: bool, keep: bool) -> 
     return Module(
         doc="Reduces each channel to its " + ("maximum." if largest else "mean."),
         init_lines=(layer,) if with_layer else (),
-        forward_args=("x",),
         forward_lines=("return self.pool(x)",) if with_layer else (f"return {direct}",),
         sizes=sizes,
         inputs=(f"torch.randn({', '.join(size.name for size in sizes)})",),
