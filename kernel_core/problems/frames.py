@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
-from kernel_core.problems.program import Frame, Opening, Size, draw_cpu_size
+from kernel_core.problems.program import Argument, Frame, Opening, Program, Size, draw_cpu_size
+from kernel_core.problems.steps import Step
 
 _ROW_PROLOGUE = ("row = tl.program_id(0)", "j = tl.arange(0, BLOCK)", "i = row * cols + j", "mask = j < cols")
 _ROW_BLOCK = ("BLOCK", "triton.next_power_of_2(cols)")
@@ -123,3 +125,12 @@ def warps_for(cols: int) -> int:
 def matrix_setup(x: str) -> tuple[str, ...]:
     """Sizes of a matrix."""
     return (f"rows, cols = {x}.shape",)
+
+
+def matrix_program(
+    family: str, x: str, sizes: tuple[Size, Size], steps: Iterable[Step], *others: Argument
+) -> Program:
+    """A matrix in, a matrix of its shape out, row by row; `others` are arguments beside it."""
+    frame = row_frame(x, matrix_setup(x), f"torch.empty_like({x})", cols=sizes[1].gpu)
+    arguments = (Argument(x, (sizes[0].name, sizes[1].name)), *others)
+    return Program(family, x, arguments, sizes, frame, load(x), tuple(steps))

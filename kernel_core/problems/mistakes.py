@@ -121,14 +121,6 @@ def _first_block_lost(program: Program, rng: random.Random) -> Mistake | None:
     return _edited(program, "off_by_one", "range(0, inner, BLOCK)", "range(BLOCK, inner, BLOCK)")
 
 
-def _undefined_name(program: Program, rng: random.Random) -> Mistake | None:
-    return _edited(program, "undefined_name", "    mask = ", f"    {rng.choice(('valid', 'keep', 'm'))} = ")
-
-
-def _missing_constexpr(program: Program, rng: random.Random) -> Mistake | None:
-    return _edited(program, "missing_constexpr", "BLOCK: tl.constexpr", "BLOCK")
-
-
 def _bad_block(program: Program, rng: random.Random) -> Mistake | None:
     if program.frame.layout == "rows":
         if not program.padded:
@@ -136,14 +128,6 @@ def _bad_block(program: Program, rng: random.Random) -> Mistake | None:
         return _edited(program, "bad_block", "BLOCK=triton.next_power_of_2(cols)", "BLOCK=cols")
     block = program.frame.blocks[1]
     return _edited(program, "bad_block", f"BLOCK={block}", f"BLOCK={block - block // 8}")
-
-
-def _missing_allocation(program: Program, rng: random.Random) -> Mistake | None:
-    return _edited(program, "missing_allocation", f"        out = {program.frame.allocation}\n", "")
-
-
-def _missing_return(program: Program, rng: random.Random) -> Mistake | None:
-    return _edited(program, "missing_return", "        return out\n", "")
 
 
 def _syntax_error(program: Program, rng: random.Random) -> Mistake | None:
@@ -174,9 +158,8 @@ _UNKNOWN_FUNCTIONS = (
 )
 
 
-def _wrong_dtype(program: Program, rng: random.Random) -> Mistake | None:
-    allocation = program.frame.allocation
-    return _edited(program, "wrong_dtype", allocation, f"{allocation[:-1]}, dtype=torch.float16)")
+def _in_half_precision(allocation: str) -> tuple[str, str]:
+    return allocation, f"{allocation[:-1]}, dtype=torch.float16)"
 
 
 def _torch_decoy(program: Program, rng: random.Random) -> Mistake:
@@ -188,6 +171,11 @@ def _torch_decoy(program: Program, rng: random.Random) -> Mistake:
     ]
     model = model.replace("class Model(", "class ModelNew(")
     return Mistake("torch_decoy", f"{kernel_imports(model.splitlines())}{kernel}{model}\n", program.words)
+
+
+def _edit(fault: str, replaced: Callable[[Program, random.Random], tuple[str, str]]) -> Maker:
+    """The mistake of a kernel's text with one part replaced by another."""
+    return lambda program, rng: _edited(program, fault, *replaced(program, rng))
 
 
 def _edited(program: Program, fault: str, right: str, wrong: str) -> Mistake | None:
@@ -205,13 +193,13 @@ _MEANING: tuple[Maker, ...] = (
     _first_block_lost,
 )
 _TEXT: tuple[Maker, ...] = (
-    _undefined_name,
-    _missing_constexpr,
+    _edit("undefined_name", lambda _, rng: ("    mask = ", f"    {rng.choice(('valid', 'keep', 'm'))} = ")),
+    _edit("missing_constexpr", lambda _, rng: ("BLOCK: tl.constexpr", "BLOCK")),
     _bad_block,
-    _missing_allocation,
-    _missing_return,
+    _edit("missing_allocation", lambda program, _: (f"        out = {program.frame.allocation}\n", "")),
+    _edit("missing_return", lambda _, rng: ("        return out\n", "")),
     _syntax_error,
     _unknown_function,
-    _wrong_dtype,
+    _edit("wrong_dtype", lambda program, _: _in_half_precision(program.frame.allocation)),
     _torch_decoy,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,11 @@ class Size:
     name: str
     gpu: int
     cpu: int
+
+
+def dims_of(sizes: Sequence[Size]) -> str:
+    """The names of sizes with commas."""
+    return ", ".join(size.name for size in sizes)
 
 
 @dataclass(frozen=True)

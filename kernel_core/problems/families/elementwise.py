@@ -12,7 +12,7 @@ from kernel_core.problems.frames import (
     draw_row_sizes,
     flat_frame,
     load,
-    matrix_setup,
+    matrix_program,
     names_for,
     row_frame,
 )
@@ -68,24 +68,15 @@ def binary_chain(rng: random.Random) -> Program:
 
 def bias_activation(rng: random.Random) -> Program:
     """A vector over columns (and perhaps a second one), an activation, and what follows."""
-    (x,) = names_for(rng, 1)
-    rows, cols = draw_row_sizes(rng)
-    vectors = draw_vectors(rng, (x,), rng.randint(1, 2), cols.name)
+    (x,), sizes = names_for(rng, 1), draw_row_sizes(rng)
+    vectors = draw_vectors(rng, (x,), rng.randint(1, 2), sizes[1].name)
     steps = chain(rng, x, rng.randint(0, 1))
     for vector in vectors:
         sign = "+" if vector.name in BIAS_NAMES else "*"
         steps.append(binary(sign, x, vector.name, "vector", torch_argument=vector.in_forward))
         steps += chain(rng, x, 1, ACTIVATIONS)
     steps += chain(rng, x, rng.randint(0, 1))
-    return Program(
-        family="bias_activation",
-        v=x,
-        arguments=(Argument(x, (rows.name, cols.name)), *vectors),
-        sizes=(rows, cols),
-        frame=row_frame(x, matrix_setup(x), f"torch.empty_like({x})", cols=cols.gpu),
-        opening=load(x),
-        steps=tuple(steps),
-    )
+    return matrix_program("bias_activation", x, sizes, steps, *vectors)
 
 
 def draw_vectors(rng: random.Random, taken: Sequence[str], count: int, cols: str) -> tuple[Argument, ...]:

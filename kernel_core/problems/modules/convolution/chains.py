@@ -11,6 +11,7 @@ from kernel_core.problems.modules.convolution.geometry import Geometry, Wish, dr
 from kernel_core.problems.modules.convolution.tail_ops import Kind, Op
 from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.style import draw_style, with_named_steps
+from kernel_core.problems.program import dims_of
 
 
 def chained(rng: random.Random, family: str) -> Draft:
@@ -88,7 +89,7 @@ def _module(geometry: Geometry, chain: Chain, rng: random.Random) -> Module:
     if any(op.kind == "layer_norm" for op in chain.ops):
         settings.append(("norm_size", "width"))
     arguments = [name for name, _ in given] + [name for op in chain.all_ops for name in op.init_args]
-    x = ", ".join(size.name for size in (geometry.batch, geometry.in_channels, *geometry.spatial))
+    x = dims_of((geometry.batch, geometry.in_channels, *geometry.spatial))
     second = tuple(op.attribute for op in chain.ops if op.kind == "second")
     factor = " * 2" if geometry.transposed and geometry.stride[0] == 2 else ""
     outputs = ", ".join(f"{size.name}{factor}" for size in geometry.spatial)

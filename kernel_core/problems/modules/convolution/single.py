@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from kernel_core.problems.modules.convolution.geometry import Geometry, Wish, draw_geometry
 from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.style import Argument, Style, class_docstring, draw_style
+from kernel_core.problems.program import dims_of
 
 MEANINGS = {
     "in_channels": ("Channels of the input", "Number of input feature maps", "How many channels x has"),
@@ -70,7 +71,7 @@ def _module(geometry: Geometry, style: Style, rng: random.Random) -> Module:
         layer, given = _written(form, geometry, options), []
     channels = ("in_channels: int", "out_channels: int") if style.annotations else _CHANNELS
     passed = _passed(given)
-    x = ", ".join(size.name for size in (geometry.batch, geometry.in_channels, *geometry.spatial))
+    x = dims_of((geometry.batch, geometry.in_channels, *geometry.spatial))
     return Module(
         doc=_doc(geometry, given, style, rng),
         init_args=(*channels, *[_argument(option, style) for option in given]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -114,10 +115,7 @@ def draw_sizes(axis: Axis, unit: int, rng: random.Random) -> tuple[Size, ...]:
             else:
                 choices = _BATCH if place == 0 and axis.rank > 2 else _MIDDLE if axis.rank > 2 else _ROWS
                 sizes.append(Size(name, rng.choice(choices), rng.randint(2, 5)))
-        numel = 1
-        for size in sizes:
-            numel *= size.gpu
-        if _LEAST <= numel <= _MOST:
+        if _LEAST <= math.prod(size.gpu for size in sizes) <= _MOST:
             return tuple(sizes)
 
 

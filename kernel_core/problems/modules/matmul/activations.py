@@ -10,6 +10,7 @@ from kernel_core.problems.modules.matmul.shapes import draw_shape
 from kernel_core.problems.modules.matmul.steps import Step, is_visible
 from kernel_core.problems.modules.pointwise import ACTIVATIONS, Pointwise, pointwise
 from kernel_core.problems.modules.style import draw_style
+from kernel_core.problems.program import dims_of
 
 _DOCS = (
     "Applies {name} to every element.",
@@ -118,7 +119,7 @@ def activation_formula(rng: random.Random) -> Draft:
 
 
 def _draft(step: Step, rng: random.Random) -> Draft:
-    shape, style = draw_shape(rng), draw_style(rng)
+    sizes, style = draw_shape(rng), draw_style(rng)
     is_uniform = rng.random() < 0.5 and is_visible([step], uniform=True)
     *lines, last = step.torch
     return Module(
@@ -126,8 +127,8 @@ def _draft(step: Step, rng: random.Random) -> Draft:
         init_args=step.init_args,
         init_lines=step.init_lines,
         forward_lines=(*lines, f"return {last.removeprefix('x = ')}"),
-        sizes=shape.sizes,
-        inputs=(f"torch.{'rand' if is_uniform else 'randn'}({shape.dims})",),
+        sizes=sizes,
+        inputs=(f"torch.{'rand' if is_uniform else 'randn'}({dims_of(sizes)})",),
         init_inputs=tuple(name for name, _ in step.constants),
         constants=step.constants,
     ).draft((step.operator,), style)

@@ -6,7 +6,7 @@ import random
 
 from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.matmul.products import OPERANDS, transposed, upper_style
-from kernel_core.problems.program import Size, draw_cpu_size
+from kernel_core.problems.program import Size, dims_of, draw_cpu_size
 
 _BATCHES = (16, 24, 32, 48, 64)
 _SIDES = (256, 384, 512, 768, 1000)
@@ -90,7 +90,7 @@ def tensor_matmul(rng: random.Random) -> Draft:
     )
     text = rng.choice((f"torch.einsum('{letters}', {a}, {b})", f"torch.matmul({a}, {b})", f"{a} @ {b}"))
     drawn = rng.choice(("torch.rand", "torch.randn"))
-    dims = ", ".join(size.name for size in sizes[:-1])
+    dims = dims_of(sizes[:-1])
     return Module(
         doc=rng.choice(("The last dimension of a tensor by a matrix.", f"A {rank}D tensor by a matrix.")),
         forward_args=(a, b),
@@ -109,7 +109,7 @@ def matrix_vector(rng: random.Random) -> Draft:
     forms = [f"torch.matmul({a}, {v})", f"{a} @ {v}"]
     forms += [f"torch.mv({a}, {v})"] if not column and not batched else []
     drawn = rng.choice(("torch.rand", "torch.randn"))
-    dims = ", ".join(size.name for size in sizes)
+    dims = dims_of(sizes)
     return Module(
         doc=rng.choice(("A matrix by a vector.", "Matrix-vector product.")),
         forward_args=(a, v),

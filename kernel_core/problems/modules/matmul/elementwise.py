@@ -12,13 +12,13 @@ from kernel_core.problems.modules.matmul.shapes import draw_shape
 from kernel_core.problems.modules.matmul.steps import Step, is_visible, joined, listed, operators, values
 from kernel_core.problems.modules.probe import worth_computing
 from kernel_core.problems.modules.style import draw_style
-from kernel_core.problems.program import Size, draw_cpu_size
+from kernel_core.problems.program import Size, dims_of, draw_cpu_size
 
 
 def elementwise_chain(rng: random.Random) -> Draft:
     """Two to four elementwise operators in a row."""
     steps = chains.draw_chain(rng, rng.randint(2, 4), "", set(), vectors=False)
-    return _draft(steps, draw_shape(rng).sizes, rng)
+    return _draft(steps, draw_shape(rng), rng)
 
 
 def tensor_pair(rng: random.Random) -> Draft:
@@ -33,7 +33,7 @@ def tensor_pair(rng: random.Random) -> Draft:
         elif rng.random() < 0.4:
             steps.append(operations.number(rng, taken))
         if worth_computing(values(steps)):
-            return _draft(steps, draw_shape(rng).sizes, rng)
+            return _draft(steps, draw_shape(rng), rng)
 
 
 def channel_parameter(rng: random.Random) -> Draft:
@@ -46,7 +46,7 @@ def channel_parameter(rng: random.Random) -> Draft:
 
 def feature_parameter(rng: random.Random) -> Draft:
     """A bias or scale with one value for each entry of the last dimension, and up to two operators more."""
-    sizes = draw_shape(rng, rng.choice((2, 2, 3)), huge=False).sizes
+    sizes = draw_shape(rng, rng.choice((2, 2, 3)), huge=False)
     return _with_vector(sizes[-1].name, sizes, rng)
 
 
@@ -70,15 +70,15 @@ def scalar_product(rng: random.Random) -> Draft:
     """A matrix and a number, which `forward` takes."""
     name = rng.choice(("s", "scale", "alpha", "value"))
     kind, sign = rng.choice((("mul", "*"), ("mul", "*"), ("add", "+"), ("div", "/")))
-    shape = draw_shape(rng, rng.choice((2, 2, 2, 3)))
+    sizes = draw_shape(rng, rng.choice((2, 2, 2, 3)))
     first = rng.choice(("A", "x", "matrix"))
     random_values = rng.choice(("torch.randn", "torch.rand"))
     return Module(
         doc=rng.choice(("A tensor combined with one number.", "Arithmetic of a matrix and a scalar.")),
         forward_args=(first, name),
         forward_lines=(f"return {first} {sign} {name}",),
-        sizes=shape.sizes,
-        inputs=(f"{random_values}({shape.dims})", rng.choice(("2.5", "0.35", "1.7", "4.2"))),
+        sizes=sizes,
+        inputs=(f"{random_values}({dims_of(sizes)})", rng.choice(("2.5", "0.35", "1.7", "4.2"))),
     ).draft((kind,), replace(draw_style(rng), annotations=False))
 
 
@@ -104,7 +104,7 @@ def _draft(
     """The problem of a chain; `leading` are the constructor's arguments before those of the steps."""
     is_uniform = rng.random() < 0.4 and is_visible(steps, uniform=True)
     is_uniform = is_uniform and worth_computing(values(steps, uniform=True))
-    drawn = f"torch.{'rand' if is_uniform else 'randn'}({', '.join(size.name for size in sizes)})"
+    drawn = f"torch.{'rand' if is_uniform else 'randn'}({dims_of(sizes)})"
     chain = joined(steps)
     words = listed([step.phrase for step in steps if step.operator])
     arguments = (*leading, *chain.init_args)

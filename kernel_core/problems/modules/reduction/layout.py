@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernel_core.problems.modules.draft import Module
-from kernel_core.problems.program import Size
+from kernel_core.problems.program import Size, dims_of
 
 _LEAST, _MOST = 12_000_000, 96_000_000
 """Elements of the largest tensor on a GPU: 48 to 384 MB."""
@@ -35,19 +35,9 @@ class Layout:
         return ((self.name, str(self.dim)),) if self.name else ()
 
     @property
-    def last(self) -> bool:
-        """True if the positions along the dimension lie next to each other."""
-        return self.dim % len(self.sizes) == len(self.sizes) - 1
-
-    @property
-    def n(self) -> int:
-        """The length of the dimension at the GPU's sizes."""
-        return self.sizes[self.dim].gpu
-
-    @property
     def shape(self) -> str:
         """The names of the sizes, with commas."""
-        return ", ".join(size.name for size in self.sizes)
+        return dims_of(self.sizes)
 
 
 _BATCH = (4, 8, 12, 16, 24, 32, 48, 64, 96, 100, 128, 256)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.reduction.layout import draw_sizes
 from kernel_core.problems.modules.style import draw_style
-from kernel_core.problems.program import Size, draw_cpu_size
+from kernel_core.problems.program import Size, dims_of, draw_cpu_size
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def _cosine(rng: random.Random) -> Module:
         )
     )  # fmt: skip
     sizes = draw_sizes(rng, 2, 48_000_000)
-    shape = ", ".join(size.name for size in sizes)
+    shape = dims_of(sizes)
     return Module(
         doc="One minus the cosine of two batches of vectors, averaged.",
         init_lines=(layer,) if layer else (),
@@ -240,7 +240,7 @@ def _triplet(rng: random.Random) -> Module:
         )
     )  # fmt: skip
     sizes = draw_sizes(rng, 2, 32_000_000)
-    drawn = f"torch.rand({', '.join(size.name for size in sizes)})"
+    drawn = f"torch.rand({dims_of(sizes)})"
     return Module(
         doc="Triplet margin distance of anchors, positives and negatives.",
         init_args=("margin: float = 1.0",),

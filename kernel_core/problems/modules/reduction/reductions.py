@@ -7,6 +7,7 @@ import random
 from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.reduction.layout import dim_module, draw_layout, draw_sizes
 from kernel_core.problems.modules.style import draw_style
+from kernel_core.problems.program import dims_of
 
 _ANY = ("torch.randn(@S@)", "torch.rand(@S@)")
 _NEAR_ONE = ("0.1 * torch.rand(@S@) + 0.95", "1.0 + 0.02 * torch.randn(@S@)")
@@ -99,7 +100,7 @@ def softmax_row(rng: random.Random) -> Draft:
         init_lines=init_lines,
         forward_lines=(f"return {text}",),
         sizes=sizes,
-        inputs=(f"torch.{rng.choice(('rand', 'randn'))}({', '.join(size.name for size in sizes)})",),
+        inputs=(f"torch.{rng.choice(('rand', 'randn'))}({dims_of(sizes)})",),
     ).draft((name,), draw_style(rng))
 
 
