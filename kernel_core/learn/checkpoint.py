@@ -189,9 +189,7 @@ def newest(store: Store) -> str | None:
 
 
 def restore(store: Store, policy: Trainable, optimiser: torch.optim.Optimizer | None) -> dict[str, Any]:
-    """Restore a checkpoint's weights, optimiser and random-number states; return its `state`.
-
-    `store` is its folder.
+    """Restore the weights, optimiser and random-number states of the checkpoint in a folder.
 
     Gives the `state` that it was saved with.
     """

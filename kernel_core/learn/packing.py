@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
 from kernel_core.learn.batch import TokenRow
@@ -30,16 +31,8 @@ CLOSE = 0.05
 """Relative tolerance between a packed row and the same row alone; it covers rounding in bfloat16."""
 
 
-def _kernel() -> Callable[..., Any] | None:
-    try:
-        from torch.nn.attention.varlen import varlen_attn  # since torch 2.10
-    except ImportError:
-        return None
-    return varlen_attn
-
-
-_KERNEL = _kernel()
-_OPTIONS = frozenset(inspect.signature(_KERNEL).parameters if _KERNEL is not None else ())
+_KERNEL: Callable[..., Any] = varlen_attn
+_OPTIONS = frozenset(inspect.signature(_KERNEL).parameters)
 
 
 class CannotPackError(Exception):
@@ -194,7 +187,7 @@ def _attention(
 def _has_kernel(query: torch.Tensor, scaling: float | None, dropout: float) -> bool:
     is_scaled = "scale" in _OPTIONS or scaling in (None, query.shape[-1] ** -0.5)
     is_half = query.dtype in (torch.float16, torch.bfloat16)
-    return _KERNEL is not None and query.is_cuda and is_half and is_scaled and not dropout
+    return query.is_cuda and is_half and is_scaled and not dropout
 
 
 def _by_kernel(
@@ -215,7 +208,6 @@ def _by_kernel(
     elif groups > 1:
         key, value = (part.repeat_interleave(groups, dim=1) for part in (key, value))
     query, key, value = (part[0].transpose(0, 1).contiguous() for part in (query, key, value))
-    assert _KERNEL is not None
     out: torch.Tensor = _KERNEL(query, key, value, starts, starts, longest, longest, **options)
     return out[None]
 

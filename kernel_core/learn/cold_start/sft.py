@@ -7,7 +7,6 @@ policy's folder (sealed), `metrics.jsonl`, and `report.json` with the mixture th
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
@@ -27,6 +26,7 @@ from kernel_core.learn.cold_start.dataset import Conversation, build_conversatio
 from kernel_core.learn.cold_start.rows import digest_of_rows, encode, held_back, subject
 from kernel_core.learn.cold_start.updater import Updater, open_updater
 from kernel_core.learn.phase_timer import repeatable
+from kernel_core.learn.run_log import METRICS, forget_lines
 from kernel_core.learn.saver import Saver
 from kernel_core.learn.update import keep_master_weights
 from kernel_core.policy import open_policy
@@ -175,7 +175,7 @@ class _Training:
             self.seconds, self._num_threads = state["seconds"], state["num_threads"]
             log.info("cold start: going on after step %d", self.step)
             self._updater.on_restore(store.child(folder))
-        self._forget_after(self.step)
+        forget_lines(store, METRICS, self.step)  # of steps that a kill took away
 
     @property
     def done(self) -> bool:
@@ -232,7 +232,7 @@ class _Training:
 
     def _report(self, loss: float, grad_norm: float | None) -> None:
         self._store.append_line(
-            "metrics.jsonl",
+            METRICS,
             {
                 "step": self.step,
                 "loss": loss,
@@ -262,10 +262,3 @@ class _Training:
         if minutes is not None:
             return time.monotonic() - self._saved_at >= 60 * minutes
         return self.step % max(1, self._config.steps // SAVES) == 0
-
-    def _forget_after(self, step: int) -> None:
-        """Remove the metrics of steps that a kill took away."""
-        if self._store.exists("metrics.jsonl"):
-            kept = [row for row in self._store.lines("metrics.jsonl") if row["step"] <= step]
-            lines = b"".join(json.dumps(row).encode() + b"\n" for row in kept)
-            self._store.write("metrics.jsonl", lines)
