@@ -15,7 +15,7 @@ from kernel_core.corpus.extension_form import as_model_new
 from kernel_core.corpus.kernelbench_form import in_kernelbench_form
 from kernel_core.corpus.normalise import NotPython, fingerprint, kernel_hash
 from kernel_core.corpus.refusal import RowRefused
-from kernel_core.corpus.registry import ColumnType, Source
+from kernel_core.corpus.registry import Source
 from kernel_core.records import Exemplar, sha256_text
 
 OWN_LAYOUT = "exemplar"
@@ -24,27 +24,7 @@ MAX_KERNEL_CHARS = 100_000
 MAX_BELIEVED_SPEEDUP = 10.0
 """Claims beyond it come from exploits of the harness of their time more often than from kernels."""
 
-_COMPUTED = ("id", "reference_hash", "kernel_hash", "source", "source_revision")
 _VERIFIED = ("verified", "verified_speedup", "predicted_speedup", "verified_by")
-_OWN_TYPES: dict[str, ColumnType] = {
-    "task_level": "int",
-    "task_id": "int",
-    "claimed_correct": "bool",
-    "claimed_speedup": "float",
-    "verified_speedup": "float",
-    "predicted_speedup": "float",
-}
-
-
-def own_columns() -> dict[str, ColumnType]:
-    """The columns of a file of exemplars; those that are computed may be left out and are not believed."""
-    return {name: _OWN_TYPES.get(name, "string") for name in Exemplar.model_fields}
-
-
-def required_columns() -> list[str]:
-    """The columns that a file of exemplars must have."""
-    fields = Exemplar.model_fields.items()
-    return [name for name, field in fields if field.is_required() and name not in _COMPUTED]
 
 
 def to_exemplar(values: Mapping[str, Any], layout: str, source: Source) -> tuple[Exemplar, tuple[str, ...]]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from statistics import fmean
 from typing import Any, Literal
 
 from kernel_core.errors import ConfigError
 from kernel_core.evaluation.metrics import (
     Outcome,
-    ProblemOutcomes,
     Scorecard,
     SpeedKind,
     View,
     outcomes_in,
+    pass_at_k_of,
     speedups_of,
 )
 from kernel_core.evaluation.statistics import (
@@ -21,7 +22,6 @@ from kernel_core.evaluation.statistics import (
     geometric_mean,
     geometric_mean_ratio,
     mean_difference,
-    pass_at_k,
 )
 from kernel_core.records import Record
 
@@ -117,7 +117,8 @@ def compare(before: Scorecard, after: Scorecard) -> Comparison:
 
 def _changes(before: Scorecard, after: Scorecard, view: View, kind: SpeedKind) -> list[Change]:
     befores = [outcomes_in(problem, view, kind) for problem in before.problems]
-    afters = [outcomes_in(problem, view, kind) for problem in _in_order_of(before, after)]
+    by_id = {problem.problem_id: problem for problem in after.problems}
+    afters = [outcomes_in(by_id[problem.problem_id], view, kind) for problem in before.problems]
 
     def of_shares(metric: str, share: Callable[[Samples], float]) -> Change:
         old, new = list(map(share, befores)), list(map(share, afters))
@@ -125,18 +126,18 @@ def _changes(before: Scorecard, after: Scorecard, view: View, kind: SpeedKind) -
             metric=metric,
             view=view,
             unit="share",
-            before=sum(old) / len(old),
-            after=sum(new) / len(new),
+            before=fmean(old),
+            after=fmean(new),
             change=mean_difference(old, new),
         )
 
     shares: dict[str, Callable[[Samples], float]] = {
-        "format_rate": lambda samples: _mean(o.formatted for o in samples),
-        "compile_rate": lambda samples: _mean(o.compiled for o in samples),
-        "correct_rate": lambda samples: _mean(o.correct for o in samples),
+        "format_rate": lambda samples: fmean(o.formatted for o in samples),
+        "compile_rate": lambda samples: fmean(o.compiled for o in samples),
+        "correct_rate": lambda samples: fmean(o.correct for o in samples),
     }
     for k in sorted(set(before.k) & set(after.k)):
-        shares[f"pass@{k}"] = partial(_pass_at_k, k=k)
+        shares[f"pass@{k}"] = partial(pass_at_k_of, k=k)
     for p in sorted(set(before.thresholds) & set(after.thresholds)):
         shares[f"fast_{p:g} ({kind})"] = partial(_faster_than, threshold=p, kind=kind)
     changes = [of_shares(metric, share) for metric, share in shares.items()]
@@ -182,11 +183,6 @@ def _require_comparable(before: Scorecard, after: Scorecard) -> None:
         )
 
 
-def _in_order_of(before: Scorecard, after: Scorecard) -> list[ProblemOutcomes]:
-    by_id = {problem.problem_id: problem for problem in after.problems}
-    return [by_id[problem.problem_id] for problem in before.problems]
-
-
 def _solved(card: Scorecard) -> dict[str, None]:
     return {
         problem.problem_id: None
@@ -195,14 +191,5 @@ def _solved(card: Scorecard) -> dict[str, None]:
     }
 
 
-def _mean(holds: Iterable[bool]) -> float:
-    values = list(holds)
-    return sum(values) / len(values)
-
-
-def _pass_at_k(samples: Samples, k: int) -> float:
-    return pass_at_k(len(samples), sum(outcome.correct for outcome in samples), k)
-
-
 def _faster_than(samples: Samples, threshold: float, kind: SpeedKind) -> float:
-    return _mean(outcome.faster_than(threshold, kind) for outcome in samples)
+    return fmean(outcome.faster_than(threshold, kind) for outcome in samples)

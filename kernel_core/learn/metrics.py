@@ -28,7 +28,9 @@ def measure(graded: Sequence[Sequence[GradedTurn]], kind: SpeedKind, is_timed: b
     metrics = _rewards(flat) | kernel_rates([graded_turn.turn for graded_turn in flat], kind)
     metrics["batch/num_groups"] = len(graded)
     metrics["batch/num_constant_groups"] = sum(bool(group) and not varies(group) for group in graded)
-    metrics["batch/pass_at_group"] = _share([_solved(group) for group in graded if group])
+    metrics["batch/pass_at_group"] = _share(
+        [any(member.turn.evaluation.correct for member in group) for group in graded if group]
+    )
     metrics["batch/num_turns"] = len(flat)
     metrics["advantage/std"] = float(np.std([graded_turn.advantage for graded_turn in flat]))
     metrics["advantage/max"] = max(abs(graded_turn.advantage) for graded_turn in flat)
@@ -43,9 +45,7 @@ def measure(graded: Sequence[Sequence[GradedTurn]], kind: SpeedKind, is_timed: b
         for verdict in Verdict:
             metrics[f"multiturn/turn_{index}/verdict/{verdict}"] = rates[f"verdict/{verdict}"]
     metrics["multiturn/success_rate"] = _success_rate(graded)
-    metrics["multiturn/repeat_rate"] = float(
-        np.mean([graded_turn.turn.repeats_earlier for graded_turn in flat])
-    )
+    metrics["multiturn/repeat_rate"] = _share([graded_turn.turn.repeats_earlier for graded_turn in flat])
     return {name: value for name, value in metrics.items() if is_timed or "fast_1" not in name}
 
 
@@ -104,10 +104,6 @@ def _rewards(flat: Sequence[GradedTurn]) -> Metrics:
     for name in _TERMS:
         metrics[f"reward/{name}"] = float(np.mean([getattr(graded_turn.terms, name) for graded_turn in flat]))
     return metrics
-
-
-def _solved(group: Sequence[GradedTurn]) -> bool:
-    return any(graded_turn.turn.evaluation.correct for graded_turn in group)
 
 
 def _success_rate(graded: Sequence[Sequence[GradedTurn]]) -> float:

@@ -11,8 +11,7 @@ from kernel_core.problems.steps import Step
 _ROW_PROLOGUE = ("row = tl.program_id(0)", "j = tl.arange(0, BLOCK)", "i = row * cols + j", "mask = j < cols")
 _ROW_BLOCK = ("BLOCK", "triton.next_power_of_2(cols)")
 
-SHORT_ROWS = (160, 192, 256, 300, 384, 512)
-LONG_ROWS = (2048, 3000, 3072, 4096, 5000, 6144, 8192)
+_ROW_LENGTHS = (160, 192, 256, 300, 384, 512, 2048, 3000, 3072, 4096, 5000, 6144, 8192)
 _ROW_COUNTS = (2048, 4096, 8192, 16384, 32768, 65536)
 _SMALLEST_TILE, _LARGEST_TILE = 1 << 22, 1 << 25
 
@@ -48,12 +47,10 @@ def load(argument: str) -> Opening:
     )
 
 
-def draw_row_sizes(
-    rng: random.Random, columns: tuple[int, ...] = SHORT_ROWS + LONG_ROWS
-) -> tuple[Size, Size]:
+def draw_row_sizes(rng: random.Random) -> tuple[Size, Size]:
     """Rows and columns of a matrix of 16 to 128 MB."""
     rows_name, cols_name = rng.choice(_SIZE_NAMES)
-    cols = rng.choice(columns)
+    cols = rng.choice(_ROW_LENGTHS)
     fitting = [rows for rows in _ROW_COUNTS if _SMALLEST_TILE <= rows * cols <= _LARGEST_TILE]
     return (
         Size(rows_name, rng.choice(fitting), draw_cpu_size(rng, 5, 14)),
@@ -94,7 +91,6 @@ def row_frame(
     allocation: str,
     *,
     cols: int,
-    rows: str = "rows",
     store: str = "",
     scratch: str = "",
     scalars: tuple[str, ...] = ("cols",),
@@ -107,7 +103,7 @@ def row_frame(
         setup=setup,
         scalars=scalars,
         prologue=(*_ROW_PROLOGUE, *prologue),
-        grid=f"({rows},)",
+        grid="(rows,)",
         constexprs=(_ROW_BLOCK, *constexprs),
         allocation=allocation,
         store=store or f"tl.store(out_ptr + i, {v}, mask=mask)",

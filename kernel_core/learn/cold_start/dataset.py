@@ -15,7 +15,7 @@ import itertools
 import logging
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -101,26 +101,23 @@ def build_conversations(
     config: ColdStartConfig,
     rollout: RolloutConfig = RolloutConfig(),  # noqa: B008  (frozen)
     retriever: Retriever | None = None,
-    count_tokens: Callable[[str], int] | None = None,
     progress: Progress = silent,
 ) -> list[Conversation]:
     """`config.conversations` conversations in a seeded order; the same arguments give the same ones.
 
-    `rollout` and `retriever` shape the prompts as rollouts will have them. `count_tokens` is the policy's,
-    if it has a tokenizer yet. Raises `ConfigError` when the corpus has nothing to learn from, and
-    `GymUnavailable` as the gym does.
+    `rollout` and `retriever` shape the prompts as rollouts will have them. Raises `ConfigError` when the
+    corpus has nothing to learn from, and `GymUnavailable` as the gym does.
     """
     references = _references(exemplars)
     drafts = _drafts(references, config)
     evaluations = _judged(drafts, gym, progress)
     drafts = _without_right_ones(drafts, evaluations)
     shown = _shown([reference.problem for reference in references], retriever, rollout.exemplars)
-    counting = count_tokens or _estimated_tokens
     conversations = []
     for index, draft in enumerate(drafts):
         history = [_turn(draft.problem, draft.earlier, evaluations)] if draft.earlier is not None else []
         nearest = shown.get(draft.problem.id, ())
-        messages = build_prompt(draft.problem, nearest, history, rollout, counting)
+        messages = build_prompt(draft.problem, nearest, history, rollout, _estimated_tokens)
         conversations.append(
             Conversation(
                 problem_id=draft.problem.id,

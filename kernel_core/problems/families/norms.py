@@ -58,20 +58,11 @@ def group_norm(rng: random.Random) -> Program:
     norm = f"F.instance_norm({x})" if instance else f"F.group_norm({x}, {groups})"
     rows = f"{x}.shape[0] * {x}.shape[1]" if instance else f"{x}.shape[0] * {groups}"
     step = rowwise.standardise(x, (f"{x} = {norm}",), "instance_norm" if instance else f"group_norm {groups}")
-    return Program(
-        family="group_norm",
-        v=x,
-        arguments=(Argument(x, names),),
-        sizes=sizes,
-        frame=row_frame(
-            x,
-            (f"rows = {rows}", f"cols = {x}.numel() // rows"),
-            f"torch.empty_like({x})",
-            cols=length if instance else channels // groups * length,
-        ),
-        opening=load(x),
-        steps=(*chain(rng, x, rng.randint(0, 2)), step, *chain(rng, x, rng.randint(1, 3))),
-    )
+    setup = (f"rows = {rows}", f"cols = {x}.numel() // rows")
+    cols = length if instance else channels // groups * length
+    frame = row_frame(x, setup, f"torch.empty_like({x})", cols=cols)
+    steps = (*chain(rng, x, rng.randint(0, 2)), step, *chain(rng, x, rng.randint(1, 3)))
+    return Program("group_norm", x, (Argument(x, names),), sizes, frame, load(x), steps)
 
 
 def draw_layer_norm(rng: random.Random, v: str, taken: Sequence[str], cols: str) -> Norm:

@@ -34,16 +34,10 @@ def row_reduce(rng: random.Random) -> Program:
     rows, cols = draw_row_sizes(rng)
     before = _bent(rng, x, 3)
     reduced = rowwise.reduction(rng.choice(rowwise.REDUCTION_NAMES), x, dim=1)
-    return Program(
-        family="row_reduce",
-        v=x,
-        arguments=(Argument(x, (rows.name, cols.name)),),
-        sizes=(rows, cols),
-        frame=_row_result_frame(x, cols),
-        opening=load(x),
-        steps=(*before, reduced, *chain(rng, x, rng.randint(0, 2), GROWTH_SAFE)),
-        reduced_at=len(before),
-    )
+    steps = (*before, reduced, *chain(rng, x, rng.randint(0, 2), GROWTH_SAFE))
+    arguments = (Argument(x, (rows.name, cols.name)),)
+    frame = _row_result_frame(x, cols)
+    return Program("row_reduce", x, arguments, (rows, cols), frame, load(x), steps, len(before))
 
 
 def softmax(rng: random.Random) -> Program:
@@ -89,16 +83,8 @@ def loss(rng: random.Random) -> Program:
         last, frame = _mean_of_all(x), _scalar_frame(x, cols)
     else:
         last, frame = rowwise.reduction("mean", x, dim=1), _row_result_frame(x, cols)
-    return Program(
-        family="loss",
-        v=x,
-        arguments=(Argument(x, shape, scaled=of_all), Argument(y, shape, scaled=of_all)),
-        sizes=(rows, cols),
-        frame=frame,
-        opening=load(x),
-        steps=(*steps, last),
-        reduced_at=len(steps),
-    )
+    arguments = (Argument(x, shape, scaled=of_all), Argument(y, shape, scaled=of_all))
+    return Program("loss", x, arguments, (rows, cols), frame, load(x), (*steps, last), len(steps))
 
 
 _DISTANCES = ("square", "abs", "log1p_abs", "sqrt_abs", "softplus")

@@ -88,7 +88,9 @@ def _model_class(module: Module, style: Style) -> str:
     """The class with constructor and `forward`, ending in a newline."""
     lines = ["class Model(nn.Module):"]
     if style.docstring != "none":
-        lines.append(f'    """{_opened(module.doc) if style.open_docstring else module.doc}"""\n')
+        opened = style.open_docstring and not module.doc.startswith("\n")
+        doc = f"\n    {module.doc}\n    " if opened else module.doc
+        lines.append(f'    """{doc}"""\n')
     if module.init_args or module.init_lines or style.long_super or style.docstring == "full":
         arguments = ", ".join(("self", *module.init_args))
         start = "super(Model, self).__init__()" if style.long_super else "super().__init__()"
@@ -107,10 +109,6 @@ def _model_class(module: Module, style: Style) -> str:
         f"        {line}{_comment(line) if style.line_comments else ''}" for line in module.forward_lines
     ]
     return "\n".join(lines) + "\n"
-
-
-def _opened(doc: str) -> str:
-    return doc if doc.startswith("\n") else f"\n    {doc}\n    "
 
 
 def _comment(line: str) -> str:

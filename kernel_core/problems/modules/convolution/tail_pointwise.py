@@ -61,7 +61,9 @@ def _op(name: str, text: str, value: str = "", **parts: Unpack[_Parts]) -> Op:
 
 def _activation(name: str, rng: random.Random, taken: set[str]) -> Op:
     if name in CONFIGURABLE:
-        return _with_settings(name, rng, taken)
+        given = draw_configured(name, rng, taken, (name, f"{name}_layer", "act", "activation"))
+        parts = _Parts(init_args=given.init_args, init_lines=given.init_lines, settings=given.constants)
+        return _op(name, given.torch, given.call, **parts)
     drawn = pointwise(name, rng)
     call = drawn.torch.replace("{v}", "x")
     text = rng.choice(_SPELLINGS.get(name, (call,)))
@@ -71,26 +73,10 @@ def _activation(name: str, rng: random.Random, taken: set[str]) -> Op:
     if rng.random() < 0.5:
         text = re.sub(r"\bF\.", "torch.nn.functional.", text)
     if rng.random() < _GATED:
-        gate = text if _is_one_factor(text) else f"({text})"
+        is_one_factor = text.endswith(")") and " " not in text
+        gate = text if is_one_factor else f"({text})"
         return _op(f"{name}_gate", f"x * {gate}")
     return _op(name, text)
-
-
-def _is_one_factor(text: str) -> bool:
-    return text.endswith(")") and " " not in text
-
-
-def _with_settings(name: str, rng: random.Random, taken: set[str]) -> Op:
-    """A layer or a call with numbers: defaults, written out, or given to the constructor."""
-    drawn = draw_configured(name, rng, taken, (name, f"{name}_layer", "act", "activation"))
-    return _op(
-        name,
-        drawn.torch,
-        drawn.call,
-        init_args=drawn.init_args,
-        init_lines=drawn.init_lines,
-        settings=drawn.constants,
-    )
 
 
 def _given_constant(name: str, rng: random.Random, taken: set[str]) -> Op:

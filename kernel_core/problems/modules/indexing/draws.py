@@ -134,8 +134,9 @@ def problem(
     for formula in formulas:
         lines += formula.torch
     lines += last_lines
-    weight = any(view.source == "weight" for view in program.views)
-    forward = [_with_parameter(line) if weight else line for line in (*lines, f"return {result}")]
+    lines.append(f"return {result}")
+    if any(view.source == "weight" for view in program.views):
+        lines = [re.sub(r"(?<![\w.])weight\b", "self.weight", line) for line in lines]
     owned = {"weight", *(["x"] if program.layer else [])}
     inputs = {source: _input(source, program) for source in program.sources if source not in owned}
     parameters = _parameters(program)
@@ -144,7 +145,7 @@ def problem(
         init_args=tuple(argument for parameter in parameters for argument in parameter[0]),
         init_lines=tuple(parameter[1] for parameter in parameters),
         forward_args=tuple(inputs),
-        forward_lines=tuple(forward),
+        forward_lines=tuple(lines),
         sizes=program.sizes,
         inputs=tuple(inputs.values()),
         init_inputs=tuple(value for parameter in parameters for value in parameter[2]),
@@ -172,10 +173,6 @@ def _parameters(program: Program) -> list[tuple[tuple[str, ...], str, tuple[str,
     return parameters
 
 
-def _with_parameter(line: str) -> str:
-    return re.sub(r"(?<![\w.])weight\b", "self.weight", line)
-
-
 def _input(source: str, program: Program) -> str:
     """The draw of an argument of `forward`."""
     place, names = program.axis.place, program.shape
@@ -201,14 +198,7 @@ def formulas_of(program: Program, count: int, rng: random.Random) -> list[Formul
         if program.paired:
             names = [*rng.sample(program.names[:2], 2), *rng.sample(program.names[2:], 2)]
         ending = "" if count == 1 else f"_{number + 1}"
-        formula = draw_formula(
-            names,
-            rng,
-            gated=program.gated,
-            paired=program.paired,
-            number=program.number,
-            ending=ending,
-        )
+        formula = draw_formula(names, rng, program.number, ending, gated=program.gated, paired=program.paired)
         hides = any(view.name == HIDDEN for view in program.views)
         formulas.append(_hidden(formula, rng) if hides else formula)
     return formulas

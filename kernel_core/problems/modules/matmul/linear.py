@@ -50,7 +50,8 @@ def draw_linear(rng: random.Random, out: Size | None = None) -> Linear:
         batch, k, n = rng.choice(_BATCHES), rng.choice(_IN), out.gpu if out else rng.choice(_OUT)
         if _FEWEST <= batch * k * n <= _MOST:
             break
-    columns = out.cpu if out else _cpu_columns(rng)
+    few_columns = (1030, 1200) if not out and rng.random() < 0.3 else (35, 90)
+    columns = out.cpu if out else draw_cpu_size(rng, *few_columns)
     sizes = (
         Size("batch_size", batch, draw_cpu_size(rng, 5, 11)),
         Size(inputs, k, draw_cpu_size(rng, 18, 30)),
@@ -66,10 +67,6 @@ def draw_linear(rng: random.Random, out: Size | None = None) -> Linear:
     bias = "" if rng.random() < _WITH_BIAS else ", bias=False"
     layer = f"self.{name} = nn.Linear({inputs}, {outputs}{bias})"
     return Linear(inputs, outputs, (layer,), f"x = self.{name}(x)", sizes)
-
-
-def _cpu_columns(rng: random.Random) -> int:
-    return draw_cpu_size(rng, 1030, 1200) if rng.random() < 0.3 else draw_cpu_size(rng, 35, 90)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,9 @@ def activation(rng: random.Random, taken: set[str]) -> Step:
     """An activation as a function of torch or as a layer of the module."""
     name = rng.choice(NAMES)
     if name in CONFIGURABLE:
-        return _configured(name, rng, taken)
+        given = draw_configured(name, rng, taken, (name, "activation", "act"))
+        lines, value = (f"x = {given.torch}",), f"x = {given.call}"
+        return Step(name, lines, value, given.init_args, given.init_lines, given.constants)
     drawn = pointwise(name, rng)
     as_layer = bool(drawn.layer) and rng.random() < 0.35
     if not as_layer:
@@ -50,18 +52,6 @@ def _function(drawn: Pointwise, rng: random.Random) -> str:
     if drawn.operator == "swish" and rng.random() < 0.5:
         return "torch.sigmoid(x) * x"
     return text.replace("F.", "torch.nn.functional.") if rng.random() < 0.4 else text
-
-
-def _configured(name: str, rng: random.Random, taken: set[str]) -> Step:
-    drawn = draw_configured(name, rng, taken, (name, "activation", "act"))
-    return Step(
-        name,
-        (f"x = {drawn.torch}",),
-        f"x = {drawn.call}",
-        init_args=drawn.init_args,
-        init_lines=drawn.init_lines,
-        constants=drawn.constants,
-    )
 
 
 def number(rng: random.Random, taken: set[str]) -> Step:
