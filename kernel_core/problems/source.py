@@ -60,7 +60,6 @@ def parse_problem(
     name: str | None = None,
     level: int | None = None,
     family: str = "",
-    tags: tuple[str, ...] = (),
 ) -> Problem:
     """A `Problem` from a module's text in KernelBench's format.
 
@@ -87,7 +86,7 @@ def parse_problem(
         family=directives.get("family") or family or _family_of(leaf),
         source=source,
         sha256=sha256_text(source),
-        tags=tags + tuple(re.split(r"\s*,\s*", directives["tags"]) if "tags" in directives else ()),
+        tags=tuple(re.split(r"\s*,\s*", directives["tags"])) if "tags" in directives else (),
         constants=constants,
         cpu_constants=_cpu_constants(directives.get("cpu", ""), constants, id),
         precision=_precision(directives.get("precision", "own"), id),

@@ -57,7 +57,7 @@ def group_norm(rng: random.Random) -> Program:
     )
     norm = f"F.instance_norm({x})" if instance else f"F.group_norm({x}, {groups})"
     rows = f"{x}.shape[0] * {x}.shape[1]" if instance else f"{x}.shape[0] * {groups}"
-    step = rowwise.standardise(x, (f"{x} = {norm}",), "instance_norm" if instance else f"group_norm {groups}")
+    step = rowwise.standardise(x, f"{x} = {norm}", "instance_norm" if instance else f"group_norm {groups}")
     setup = (f"rows = {rows}", f"cols = {x}.numel() // rows")
     cols = length if instance else channels // groups * length
     frame = row_frame(x, setup, f"torch.empty_like({x})", cols=cols)
