@@ -76,8 +76,7 @@ def _spread(values_N: torch.Tensor, is_answer_B_C: torch.Tensor) -> torch.Tensor
 
 
 def is_whole_head(head: Any, model: Any, device: torch.device) -> bool:
-    """Return True if the head alone makes the model's logits; all processes of a sharded model ask
-    together."""
+    """Return True if the head alone makes the logits; all processes of a sharded model ask together."""
     if head not in _PLAIN:
         given = []
 

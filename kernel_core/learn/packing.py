@@ -31,6 +31,8 @@ CLOSE = 0.05
 """Relative tolerance between a packed row and the same row alone; it covers rounding in bfloat16."""
 
 
+Parts = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Query, key and value, (1, heads, T, size) each."""
 _KERNEL: Callable[..., Any] = varlen_attn
 _OPTIONS = frozenset(inspect.signature(_KERNEL).parameters)
 
@@ -179,9 +181,10 @@ def _attention(
     if torch.is_autocast_enabled(query.device.type):
         low = torch.get_autocast_dtype(query.device.type)
         query, key, value = query.to(low), key.to(low), value.to(low)
+    parts = (query, key, value)
     if _has_kernel(query, scaling, dropout):
-        return _by_kernel(query, key, value, scaling, cu_seq_lens_q, max_length_q), None
-    return _row_by_row(query, key, value, scaling, dropout, cu_seq_lens_q), None
+        return _by_kernel(parts, scaling, cu_seq_lens_q, max_length_q), None
+    return _row_by_row(parts, scaling, dropout, cu_seq_lens_q), None
 
 
 def _has_kernel(query: torch.Tensor, scaling: float | None, dropout: float) -> bool:
@@ -190,18 +193,12 @@ def _has_kernel(query: torch.Tensor, scaling: float | None, dropout: float) -> b
     return query.is_cuda and is_half and is_scaled and not dropout
 
 
-def _by_kernel(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    scaling: float | None,
-    starts: torch.Tensor,
-    longest: int,
-) -> torch.Tensor:
+def _by_kernel(parts: Parts, scaling: float | None, starts: torch.Tensor, longest: int) -> torch.Tensor:
     """Arguments differ between releases of torch: causal by a flag or a window, with a scale or without."""
     options: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in _OPTIONS else {"is_causal": True}
     if "scale" in _OPTIONS:
         options["scale"] = scaling
+    query, key, value = parts
     groups = query.shape[1] // key.shape[1]
     if "enable_gqa" in _OPTIONS:
         options["enable_gqa"] = groups > 1
@@ -212,19 +209,12 @@ def _by_kernel(
     return out[None]
 
 
-def _row_by_row(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    scaling: float | None,
-    dropout: float,
-    starts: torch.Tensor,
-) -> torch.Tensor:
+def _row_by_row(parts: Parts, scaling: float | None, dropout: float, starts: torch.Tensor) -> torch.Tensor:
     lengths = starts.diff().tolist()
     attend: Callable[..., torch.Tensor] = F.scaled_dot_product_attention
     rows = [
-        attend(*parts, is_causal=True, scale=scaling, dropout_p=dropout, enable_gqa=True)
-        for parts in zip(*(part.split(lengths, dim=2) for part in (query, key, value)), strict=True)
+        attend(*row, is_causal=True, scale=scaling, dropout_p=dropout, enable_gqa=True)
+        for row in zip(*(part.split(lengths, dim=2) for part in parts), strict=True)
     ]
     return torch.cat(rows, dim=2).transpose(1, 2)
 

@@ -100,8 +100,7 @@ class Practice:
         ]
 
     def _counts(self, seed: int, used: set[str]) -> list[int]:
-        """Return each suite's number of problems in a step; other suites make up the shortage of a
-        small one."""
+        """Return each suite's number of problems in a step; others make up the shortage of a small one."""
         weights = np.array([part.weight for part in self.parts])
         rng = np.random.default_rng(seed)
         free = [

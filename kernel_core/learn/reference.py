@@ -23,8 +23,7 @@ Reference = Callable[[], AbstractContextManager[Any]]
 
 
 def hold(folder: Store, policy: TorchPolicy) -> Reference:
-    """Load the reference from a folder that `TorchPolicy.save` wrote, for a policy that is whole in
-    this process."""
+    """Load the reference that `TorchPolicy.save` wrote, for a policy that is whole in this process."""
     if policy.base is None:
         return whole_model(TorchPolicy.load(folder, policy.config).model)
     trained = _trained(policy.model)

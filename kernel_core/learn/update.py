@@ -190,8 +190,7 @@ def update(
 def _planned(
     rows: Sequence[TokenRow], token_budget: int, share: Share
 ) -> tuple[list[tuple[list[int], bool]], int]:
-    """Return the batches of the first half of the conversations, then the others', and the size of the
-    first."""
+    """Return the batches of the conversations' first half and then the others', and how many are first."""
     plans = [
         [
             ([places[i] for i in members], counts)

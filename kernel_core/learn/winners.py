@@ -50,8 +50,7 @@ class Winners:
             self._store.append_line(WINNERS, winner)
 
     def rows(self, step: int, most: int, seed: int) -> list[TokenRow]:
-        """Return at most so many rows: the winners that the step added, then earlier ones, drawn at
-        random."""
+        """Return at most so many rows: winners of the step, then earlier ones, drawn at random."""
         best = _best(list(self._store.lines(WINNERS)))
         new = [winner for winner in best if winner["step"] == step]
         earlier = [winner for winner in best if winner["step"] < step]

@@ -91,8 +91,7 @@ def open_updater(
     store: Store,
     training: TrainConfig | None = None,
 ) -> Updater:
-    """Open the updater of this kind of policy; `store` is the cold start's, and `training` names its
-    learners."""
+    """Open the updater of this kind of policy; `store` is the cold start's, `training` names learners."""
     if isinstance(policy, TinkerPolicy):
         return RemoteUpdater(policy, config)
     assert isinstance(policy, TorchPolicy)

@@ -101,8 +101,7 @@ class LearnerGroup(Learning):
         return report
 
     def teach(self, rows: Sequence[TokenRow], lr: float, packed: bool) -> tuple[float, float, int]:
-        """Make one update of a cold start, whose weights stay with the learners; return loss, norm and
-        tokens read."""
+        """Make one update of a cold start on the learners alone; return loss, norm and tokens read."""
         taught: tuple[float, float, int] = self._learners.ask("teach", rows, lr, packed)
         self._num_updates += 1
         return taught
