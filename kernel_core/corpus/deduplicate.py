@@ -95,8 +95,11 @@ def _near_pairs(
             shingles = shingles_of(_tokens(row))
             sketch = MinHash(num_perm=_NUM_PERMUTATIONS, hashfunc=int)
             sketch.update_batch(shingles.tolist())
-            candidates = [kept[position] for position in sorted(index.query(sketch))]
-            winner = _nearly_equal(row, shingles, candidates, fingerprints, threshold)
+            own = fingerprints[row.reference_hash]
+            candidates = (kept[position] for position in sorted(index.query(sketch)))
+            near = (other for other, theirs in candidates if jaccard(shingles, theirs) >= threshold)
+            alike = (other for other in near if _alike(own, fingerprints[other.reference_hash], threshold))
+            winner = next(alike, None)
             if winner is None:
                 index.insert(len(kept), sketch)
                 kept.append((row, shingles))
@@ -109,21 +112,6 @@ def _tokens(row: Exemplar) -> list[str]:
     # The module around an extension is the same for all kernels of a task.
     code = cuda_of(row.kernel_code) if row.language == "cuda_cpp" else row.kernel_code
     return (code_tokens if row.grade else erased_tokens)(code, row.language)
-
-
-def _nearly_equal(
-    row: Exemplar,
-    shingles: Shingles,
-    candidates: Sequence[tuple[Exemplar, Shingles]],
-    fingerprints: dict[str, Fingerprint],
-    threshold: float,
-) -> Exemplar | None:
-    for other, other_shingles in candidates:
-        if jaccard(shingles, other_shingles) < threshold:
-            continue
-        if _alike(fingerprints[row.reference_hash], fingerprints[other.reference_hash], threshold):
-            return other
-    return None
 
 
 def _alike(first: Fingerprint, second: Fingerprint, threshold: float) -> bool:

@@ -213,9 +213,8 @@ def load_scorecard(store: Store) -> Scorecard:
     """The scorecard of a finished evaluation; `NotFound` without one, `Corrupt` when it was damaged."""
     manifest = store.open_sealed(KIND)
     try:
-        return Scorecard.model_validate_json(
-            store.read("scorecard.json", sha256=manifest.files["scorecard.json"])
-        )
+        data = store.read("scorecard.json", sha256=manifest.files["scorecard.json"])
+        return Scorecard.model_validate_json(data)
     except (KeyError, ValidationError) as error:
         raise Corrupt(f"{store.path('scorecard.json')} is not a scorecard; remove {store.root}") from error
 
@@ -227,16 +226,15 @@ def _write(
     # Only writing a scorecard draws plots; reading one does not import matplotlib.
     from kernel_core.evaluation.plots import fast_p_png
 
-    return {
-        "evaluations.parquet": store.write(
-            "evaluations.parquet", packed(turn_rows(problems, groups, card.headline), TURN_SCHEMA)
-        ),
-        "problems.parquet": store.write("problems.parquet", packed(problem_rows(card), PROBLEM_SCHEMA)),
-        "families.parquet": store.write("families.parquet", packed(family_rows(card), FAMILY_SCHEMA)),
-        "eval_results.json": store.write_json("eval_results.json", kernelbench_results(problems, groups)),
-        "fast_p.png": store.write("fast_p.png", fast_p_png(card)),
-        "scorecard.json": store.write("scorecard.json", card.model_dump_json(indent=2).encode() + b"\n"),
+    files = {
+        "evaluations.parquet": packed(turn_rows(problems, groups, card.headline), TURN_SCHEMA),
+        "problems.parquet": packed(problem_rows(card), PROBLEM_SCHEMA),
+        "families.parquet": packed(family_rows(card), FAMILY_SCHEMA),
+        "fast_p.png": fast_p_png(card),
+        "scorecard.json": card.model_dump_json(indent=2).encode() + b"\n",
     }
+    results = store.write_json("eval_results.json", kernelbench_results(problems, groups))
+    return {name: store.write(name, data) for name, data in files.items()} | {"eval_results.json": results}
 
 
 def _versions() -> dict[str, str]:
