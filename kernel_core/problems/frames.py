@@ -97,7 +97,10 @@ def row_frame(
     prologue: tuple[str, ...] = (),
     constexprs: tuple[tuple[str, str], ...] = (),
 ) -> Frame:
-    """One program a row, the whole row in one tile; `cols` is its length on a GPU."""
+    """One program a row, the whole row in one tile; `cols` is its length on a GPU.
+
+    Warps are tuned to about eight elements a thread for short rows and sixteen for long ones.
+    """
     return Frame(
         layout="rows",
         setup=setup,
@@ -108,14 +111,9 @@ def row_frame(
         allocation=allocation,
         store=store or f"tl.store(out_ptr + i, {v}, mask=mask)",
         scratch=scratch,
-        tuned_warps=warps_for(cols),
+        tuned_warps=1 if cols <= 256 else 2 if cols <= 512 else 8 if cols <= 4096 else 16,
         row_length=cols,
     )
-
-
-def warps_for(cols: int) -> int:
-    """About eight elements a thread for short rows and sixteen for long ones."""
-    return 1 if cols <= 256 else 2 if cols <= 512 else 8 if cols <= 4096 else 16
 
 
 def matrix_setup(x: str) -> tuple[str, ...]:

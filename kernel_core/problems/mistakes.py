@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from kernel_core.problems.ops import UNARY
 from kernel_core.problems.program import Program, differs
@@ -32,9 +33,8 @@ class Mistake:
 
 def draw_mistakes(program: Program, rng: random.Random, count: int) -> list[Mistake]:
     """So many mistakes with different faults; about half compute the wrong thing, half do not work."""
-    makers = [*rng.sample(_MEANING, len(_MEANING)), *rng.sample(_TEXT, len(_TEXT))]
-    half = len(_MEANING)
-    order = [makers[position] for position in _interleaved(half, len(makers))]
+    meaning, text = rng.sample(_MEANING, len(_MEANING)), rng.sample(_TEXT, len(_TEXT))
+    order = [make for pair in zip_longest(meaning, text) for make in pair if make is not None]
     by_fault: dict[str, Mistake] = {}
     for make in order:
         mistake = make(program, rng)
@@ -43,12 +43,6 @@ def draw_mistakes(program: Program, rng: random.Random, count: int) -> list[Mist
         if len(by_fault) == count:
             break
     return list(by_fault.values())
-
-
-def _interleaved(half: int, total: int) -> list[int]:
-    pairs = zip(range(half), range(half, total), strict=False)
-    first = [position for pair in pairs for position in pair]
-    return first + [position for position in range(total) if position not in first]
 
 
 Maker = Callable[[Program, random.Random], "Mistake | None"]

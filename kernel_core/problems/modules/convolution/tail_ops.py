@@ -221,12 +221,8 @@ def draw_softmax(rng: random.Random, taken: set[str], rank: int) -> Op:
         attribute = unused(("softmax", "channel_softmax"), rng, taken)
         init: tuple[str, ...] = (f"self.{attribute} = nn.Softmax(dim=1)",)
         return Op("softmax", "softmax", (f"x = self.{attribute}(x)",), tail_values.softmax, init_lines=init)
-    return Op(
-        "softmax",
-        "softmax",
-        (rng.choice(("x = torch.softmax(x, dim=1)", "x = F.softmax(x, dim=1)")),),
-        tail_values.softmax,
-    )
+    line = f"x = {rng.choice(('torch', 'F'))}.softmax(x, dim=1)"
+    return Op("softmax", "softmax", (line,), tail_values.softmax)
 
 
 def draw_softmax_space(rng: random.Random, rank: int) -> Op:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.matmul.steps import Step, joined, listed, operators
@@ -69,50 +68,39 @@ def draw_linear(rng: random.Random, out: Size | None = None) -> Linear:
     return Linear(inputs, outputs, (layer,), f"x = self.{name}(x)", sizes)
 
 
+_NOTHING = Step("", ())
+
+
 @dataclass(frozen=True)
 class Tail:
     """The part behind a linear layer: steps, one operator over rows or columns, further steps."""
 
     before: tuple[Step, ...]
-    operator: str = ""
-    """Torch's name; empty where all is elementwise."""
-    torch: tuple[str, ...] = ()
+    core: Step = _NOTHING
+    """The operator over rows or columns; without a name where all is elementwise."""
     after: tuple[Step, ...] = ()
-    init_args: tuple[str, ...] = ()
-    init_lines: tuple[str, ...] = ()
     sizes: tuple[Size, ...] = ()
-    constants: tuple[tuple[str, str], ...] = ()
     kept: str = ""
     """A name of the layer's input, which is added at the end; empty where it is not."""
 
     @property
-    def steps(self) -> tuple[Step, ...]:
-        """All elementwise steps."""
-        return (*self.before, *self.after)
-
-    @property
     def operators(self) -> tuple[str, ...]:
         """Torch's names in order, behind the linear layer."""
-        middle = (self.operator,) if self.operator else ()
         end = ("add_input",) if self.kept else ()
-        return (*operators(self.before), *middle, *operators(self.after), *end)
+        return (*operators((*self.before, self.core, *self.after)), *end)
 
     @property
     def words(self) -> list[str]:
         """The operators in a sentence."""
-        middle = [self.operator.replace("_", " ")] if self.operator else []
-        end = ["the layer's input added"] if self.kept else []
-        return [*_said(self.before), *middle, *_said(self.after), *end]
-
-
-def _said(steps: Sequence[Step]) -> list[str]:
-    return [step.phrase for step in steps if step.operator]
+        core = replace(self.core, word=self.core.operator.replace("_", " "))
+        steps = [step for step in (*self.before, core, *self.after) if step.operator]
+        return [step.phrase for step in steps] + ["the layer's input added"] * bool(self.kept)
 
 
 def linear_module(linear: Linear, tail: Tail, rng: random.Random) -> Module:
     """The reference: a linear layer and its tail."""
-    chain = joined(tail.steps)
-    arguments = (linear.inputs, linear.outputs, *tail.init_args, *chain.init_args)
+    chain = joined((tail.core, *tail.before, *tail.after))
+    arguments = (linear.inputs, linear.outputs, *chain.init_args)
     words = listed(tail.words)
     docs = ("A linear layer, then {}.", "Linear layer followed by {}.", "GEMM with {} behind it.")
     draw = rng.choice(("torch.rand", "torch.randn"))
@@ -121,16 +109,14 @@ def linear_module(linear: Linear, tail: Tail, rng: random.Random) -> Module:
     lines = (
         *([f"{tail.kept} = {copied}"] if tail.kept else []),
         linear.torch,
-        *joined(tail.before).torch,
-        *tail.torch,
-        *joined(tail.after).torch,
+        *joined((*tail.before, tail.core, *tail.after)).torch,
         *([f"x = x + {tail.kept}"] if tail.kept else []),
         "return x",
     )
     return Module(
         doc=rng.choice(docs).format(words),
         init_args=arguments,
-        init_lines=(*linear.init_lines, *tail.init_lines, *chain.init_lines),
+        init_lines=(*linear.init_lines, *chain.init_lines),
         forward_args=("x", *chain.inputs),
         forward_lines=with_named_steps(lines, rng),
         sizes=(*linear.sizes, *tail.sizes),
@@ -139,7 +125,7 @@ def linear_module(linear: Linear, tail: Tail, rng: random.Random) -> Module:
             *(f"{draw}(batch_size, {width})" for width in widths),
         ),
         init_inputs=arguments,
-        constants=(*tail.constants, *chain.constants),
+        constants=chain.constants,
     )
 
 

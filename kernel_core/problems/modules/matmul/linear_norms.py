@@ -27,15 +27,13 @@ def linear_groupnorm(rng: random.Random) -> Draft:
     before = some_steps(rng, (0, 0, 1, 2), linear.outputs, taken, vectors=True)
     after = some_steps(rng, (0, 1, 1, 2, 3), linear.outputs, taken, vectors=True)
     attribute = rng.choice(("self.group_norm", "self.gn", "self.norm"))
-    tail = Tail(
-        tuple(before),
+    core = Step(
         "group_norm",
         (f"x = {attribute}(x)",),
-        tuple(after),
         init_args=("num_groups",),
         init_lines=(f"{attribute} = nn.GroupNorm(num_groups, {linear.outputs})",),
-        sizes=(groups,),
     )
+    tail = Tail(tuple(before), core, tuple(after), (groups,))
     closing = _closing(rng, 0.25, ("min", "max", "logsumexp", "softmax"), after)
     return _closed(linear, tail, closing, rng)
 
@@ -55,13 +53,8 @@ def linear_batchnorm(rng: random.Random) -> Draft:
     layer = rng.choice(
         (f"nn.BatchNorm1d({linear.outputs})", f"nn.BatchNorm1d({linear.outputs}, eps=1e-5, momentum=0.1)")
     )
-    tail = Tail(
-        tuple(before),
-        "batch_norm",
-        (f"x = {attribute}(x)",),
-        tuple(after),
-        init_lines=(f"{attribute} = {layer}",),
-    )
+    core = Step("batch_norm", (f"x = {attribute}(x)",), init_lines=(f"{attribute} = {layer}",))
+    tail = Tail(tuple(before), core, tuple(after))
     closing = _closing(rng, 0.3, ("softmax", "softmax", "max", "min", "logsumexp"), after)
     return _closed(linear, tail, closing, rng)
 

@@ -24,16 +24,13 @@ def linear_pool(rng: random.Random) -> Draft:
     attribute, layer = (
         ("self.max_pool", "nn.MaxPool1d") if kind == "max_pool1d" else ("self.avg_pool", "nn.AvgPool1d")
     )
-    tail = Tail(
-        (),
+    core = Step(
         kind,
         (f"x = {attribute}(x.unsqueeze(1)).squeeze(1)",),
-        after,
         init_args=("kernel_size",),
         init_lines=(f"{attribute} = {layer}(kernel_size)",),
-        sizes=(size,),
     )
-    return linear_draft(linear, tail, rng)
+    return linear_draft(linear, Tail((), core, after, (size,)), rng)
 
 
 def _behind_pool(
@@ -73,13 +70,6 @@ def linear_pair(rng: random.Random) -> Draft:
         "softmax": ("x = torch.softmax(x, dim=1)",),
         "max": ("x = torch.max(x, dim=1).values",),
     }.get(kind, (f"x = torch.{kind}(x, dim=1)",))
-    tail = Tail(
-        (between,),
-        "linear",
-        (f"x = self.{last}(x)", *ending),
-        tuple(after),
-        init_args=("out_size",),
-        sizes=(output,),
-    )
-    drawn = linear_draft(linear, tail, rng)
+    core = Step("linear", (f"x = self.{last}(x)", *ending), init_args=("out_size",))
+    drawn = linear_draft(linear, Tail((between,), core, tuple(after), (output,)), rng)
     return replace(drawn, operators=(*drawn.operators, kind)) if kind else drawn

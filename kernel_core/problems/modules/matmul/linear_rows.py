@@ -13,6 +13,9 @@ from kernel_core.problems.modules.probe import Array, reduced, rows, varies
 from kernel_core.problems.modules.style import unused
 
 _VISIBLE_MEAN = 0.1
+_BEHIND_REDUCTION = (
+    *(operations.number, operations.number, operations.activation, operations.point, operations.twice),
+)
 
 
 def linear_elementwise(rng: random.Random) -> Draft:
@@ -42,7 +45,7 @@ def linear_reduction(rng: random.Random) -> Draft:
         after[at:at] = [operations.of_one(rng) for _ in range(rng.randint(1, 3))]
     line = reduction_line(rng, kind, keep)
     kept = unused(("original_x", "residual", "identity", "input_x"), rng, taken) if keep else ""
-    tail = Tail(tuple(before), kind, (line,), tuple(after), kept=kept if rng.random() < 0.15 else "")
+    tail = Tail(tuple(before), Step(kind, (line,)), tuple(after), kept=kept if rng.random() < 0.15 else "")
     return linear_draft(linear, tail, rng)
 
 
@@ -61,7 +64,8 @@ def linear_softmax(rng: random.Random) -> Draft:
         form = f"self.{kind}(x)"
         layer = {"softmax": "nn.Softmax(dim=1)", "log_softmax": "nn.LogSoftmax(dim=1)"}[kind]
         init = (f"self.{kind} = {layer}",)
-    tail = Tail(tuple(before), kind, (f"x = {form.format(kind)}",), tuple(after), init_lines=init)
+    core = Step(kind, (f"x = {form.format(kind)}",), init_lines=init)
+    tail = Tail(tuple(before), core, tuple(after))
     return linear_draft(linear, tail, rng)
 
 
@@ -76,7 +80,7 @@ def _less_mean(rng: random.Random, linear: Linear, taken: set[str]) -> Draft:
     mean = rng.choice(
         ("x.mean(dim=1, keepdim=True)", "torch.mean(x, dim=1, keepdim=True)", "x.mean(-1, keepdim=True)")
     )
-    tail = Tail(tuple(before), "sub_mean", (f"x = x - {mean}",), tuple(after))
+    tail = Tail(tuple(before), Step("sub_mean", (f"x = x - {mean}",)), tuple(after))
     return linear_draft(linear, tail, rng)
 
 
@@ -102,7 +106,7 @@ def linear_layernorm(rng: random.Random) -> Draft:
             f"{attribute} = nn.LayerNorm({linear.outputs})",
             f"x = {attribute}(x)",
         )
-    tail = Tail(tuple(before), kind, (line,), tuple(after), init_lines=(init,))
+    tail = Tail(tuple(before), Step(kind, (line,), init_lines=(init,)), tuple(after))
     return linear_draft(linear, tail, rng)
 
 
@@ -130,14 +134,7 @@ def behind_reduction(rng: random.Random, taken: set[str], start: Array) -> list[
     """Steps on one value a row; none that makes most rows equal. `start` are values of some rows."""
     while True:
         names = set(taken)
-        makes = [
-            operations.number,
-            operations.number,
-            operations.activation,
-            operations.point,
-            operations.twice,
-        ]
-        steps = [rng.choice(makes)(rng, names) for _ in range(rng.choice((0, 1, 1, 2, 3)))]
+        steps = [rng.choice(_BEHIND_REDUCTION)(rng, names) for _ in range(rng.choice((0, 1, 1, 2, 3)))]
         if varies(values_from(steps, start)):
             taken.update(names)
             return steps

@@ -72,18 +72,13 @@ def number(rng: random.Random, taken: set[str]) -> Step:
 
 
 def clamp(rng: random.Random, taken: set[str]) -> Step:
-    """A clamp between two numbers."""
+    """A clamp between two numbers, or between attributes and then at times at one side alone."""
     low, high = rng.choice(
         (("-1.0", "1.0"), ("-0.5", "0.5"), ("0.0", "1.0"), ("-2.0", "2.0"), ("-0.5", "1.5"))
     )
     if rng.random() < 0.4:
         written = rng.choice((f"min={low}, max={high}", f"{low}, {high}"))
         return Step("clamp", (f"x = torch.clamp(x, {written})",))
-    return _given_clamp(rng, taken, low, high)
-
-
-def _given_clamp(rng: random.Random, taken: set[str], low: str, high: str) -> Step:
-    """A clamp between attributes; at times at one side alone."""
     least = unused(("clamp_min", "min_value", "lower"), rng, taken)
     most = unused(("clamp_max", "max_value", "upper"), rng, taken)
     side = rng.choice(("both", "both", "least", "most"))

@@ -64,6 +64,12 @@ _NAMES: dict[int, tuple[tuple[str, ...], ...]] = {
         ("batch", "features", "dim1", "dim2", "dim3"),
     ),
 }
+_LENGTHS: dict[int, tuple[tuple[int, ...], ...]] = {
+    2: (_ROWS, _FEATURES),
+    3: (_BATCH, _MIDDLE, _MIDDLE),
+    4: (_BATCH, _CHANNELS, _IMAGES, _IMAGES),
+    5: (_BATCH, _CHANNELS, _DEPTHS, _DEPTHS, _DEPTHS),
+}
 _DIM_NAMES = ("", "", "dim", "reduce_dim", "axis", "target_dim")
 _CPU: dict[int, tuple[tuple[int, ...], ...]] = {
     2: ((3, 1500), (5, 2300), (4, 1100)),
@@ -77,7 +83,7 @@ def draw_sizes(rng: random.Random, rank: int, most: int = _MOST) -> tuple[Size, 
     """Named sizes of one tensor, large enough on a GPU to be bound by memory."""
     names = rng.choice(_NAMES[rank])
     cpu = rng.choice(_CPU[rank])
-    choices = _choices(rank)
+    choices = _LENGTHS[rank]
     while True:
         gpu = [rng.choice(lengths) for lengths in choices]
         if min(_LEAST, most // 4) <= math.prod(gpu) <= most:
@@ -119,13 +125,3 @@ def dim_module(layout: Layout, doc: str, forward: tuple[str, ...], inputs: str, 
         init_inputs=(layout.init_input,),
         constants=layout.constants,
     )
-
-
-def _choices(rank: int) -> tuple[tuple[int, ...], ...]:
-    if rank == 2:
-        return (_ROWS, _FEATURES)
-    if rank == 3:
-        return (_BATCH, _MIDDLE, _MIDDLE)
-    if rank == 4:
-        return (_BATCH, _CHANNELS, _IMAGES, _IMAGES)
-    return (_BATCH, _CHANNELS, _DEPTHS, _DEPTHS, _DEPTHS)
