@@ -162,18 +162,17 @@ def _require_comparable(before: Scorecard, after: Scorecard) -> None:
             f"one scorecard has {before.headline} speed-ups and the other {after.headline} ones; "
             "evaluate both on the same kind of device"
         )
-    tolerances = {card.conditions.tolerance for card in (before, after)}
-    if len(tolerances) > 1:
-        raise ConfigError(
-            f"the verdicts are under different tolerances ({' and '.join(sorted(tolerances))}); "
-            "judge the answers of one again with `dojo runs judge`"
-        )
-    baselines = {card.conditions.baseline for card in (before, after)}
-    if before.headline == "measured" and len(baselines) > 1:
-        raise ConfigError(
-            f"the speed-ups are over different baselines ({' and '.join(sorted(baselines))}); "
-            "judge the answers of one again with `dojo runs judge`"
-        )
+    conditions = (before.conditions, after.conditions)
+    baselines = {condition.baseline for condition in conditions if before.headline == "measured"}
+    for words, values in (
+        ("verdicts are under different tolerances", {condition.tolerance for condition in conditions}),
+        ("speed-ups are over different baselines", baselines),
+    ):
+        if len(values) > 1:
+            raise ConfigError(
+                f"the {words} ({' and '.join(sorted(values))}); "
+                "judge the answers of one again with `dojo runs judge`"
+            )
     old, new = ({(p.problem_id, p.sha256) for p in card.problems} for card in (before, after))
     if old != new:
         different = sorted({problem_id for problem_id, _ in old ^ new})

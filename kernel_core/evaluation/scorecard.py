@@ -11,30 +11,16 @@ from pydantic import ValidationError
 
 from kernel_core.batches import EachBatch, in_order
 from kernel_core.config import EvaluateConfig
+from kernel_core.dialogue import resumable
 from kernel_core.dialogue.answers import PIECES, KeptAnswers, stored_answers
-from kernel_core.dialogue.resumable import (
-    JudgedConversations,
-    converse,
-    digest_of_answers,
-    digest_of_stage,
-    finished,
-    judge_again,
-)
+from kernel_core.dialogue.resumable import JudgedConversations
 from kernel_core.dialogue.rollout import Draw, roll_out_together
 from kernel_core.dialogue.turns import TrajectoryGroup
 from kernel_core.errors import ConfigError, Corrupt
+from kernel_core.evaluation import tables
 from kernel_core.evaluation.comparison import Comparison, compare
 from kernel_core.evaluation.metrics import Conditions, Scorecard, make_scorecard, outcomes_of
-from kernel_core.evaluation.tables import (
-    FAMILY_SCHEMA,
-    PROBLEM_SCHEMA,
-    TURN_SCHEMA,
-    family_rows,
-    headline_rows,
-    kernelbench_results,
-    problem_rows,
-    turn_rows,
-)
+from kernel_core.evaluation.tables import headline_rows
 from kernel_core.gym.contract.requests import Gym
 from kernel_core.gym.judge.audited_problems import load_audited
 from kernel_core.parquet_rows import packed
@@ -81,10 +67,10 @@ def evaluate(
     `memory` keeps which problems pay for nothing; `each` works on batches of problems.
     """
     problems, left_out = load_audited(config.problems, memory)
-    digest = digest_of_stage(config, problems, policy.version, gym)
-    if finished(store, KIND, digest):
+    digest = resumable.digest_of_stage(config, problems, policy.version, gym)
+    if resumable.finished(store, KIND, digest):
         return load_scorecard(store)
-    held = converse(
+    held = resumable.converse(
         policy,
         gym,
         problems,
@@ -93,7 +79,7 @@ def evaluate(
         samples=config.samples_per_problem,
         device=config.policy.device,
         seed=config.seed,
-        digests=(digest_of_answers(config, problems, policy.version), digest),
+        digests=(resumable.digest_of_answers(config, problems, policy.version), digest),
         store=store,
         progress=progress,
         each=each,
@@ -118,7 +104,7 @@ def answer_groups(
     draws = []
     for config, store in asked:
         problems, _ = load_audited(config.problems, memory)
-        kept = KeptAnswers(store, digest_of_answers(config, problems, policy.version))
+        kept = KeptAnswers(store, resumable.digest_of_answers(config, problems, policy.version))
         samples, seed = config.samples_per_problem, config.seed
         draws.append(Draw(problems, config.rollout, samples, seed, judge_seed=seed, kept=kept))
     roll_out_together(policy, gym, draws, retriever, leave_out_faults=True, progress=progress)
@@ -147,10 +133,10 @@ def evaluate_answers(
             f"{config.answers} has {config.samples_per_problem} answers to none of {len(problems)} problems; "
             "name the problems that were asked, or lower samples_per_problem"
         )
-    digest = digest_of_stage(config, answered, f"{kept.policies} {kept.digest}", gym)
-    if finished(store, KIND, digest):
+    digest = resumable.digest_of_stage(config, answered, f"{kept.policies} {kept.digest}", gym)
+    if resumable.finished(store, KIND, digest):
         return load_scorecard(store)
-    held = judge_again(
+    held = resumable.judge_again(
         gym,
         answered,
         kept,
@@ -227,13 +213,13 @@ def _write(
     from kernel_core.evaluation.plots import fast_p_png
 
     files = {
-        "evaluations.parquet": packed(turn_rows(problems, groups, card.headline), TURN_SCHEMA),
-        "problems.parquet": packed(problem_rows(card), PROBLEM_SCHEMA),
-        "families.parquet": packed(family_rows(card), FAMILY_SCHEMA),
+        "evaluations.parquet": packed(tables.turn_rows(problems, groups, card.headline), tables.TURN_SCHEMA),
+        "problems.parquet": packed(tables.problem_rows(card), tables.PROBLEM_SCHEMA),
+        "families.parquet": packed(tables.family_rows(card), tables.FAMILY_SCHEMA),
         "fast_p.png": fast_p_png(card),
         "scorecard.json": card.model_dump_json(indent=2).encode() + b"\n",
     }
-    results = store.write_json("eval_results.json", kernelbench_results(problems, groups))
+    results = store.write_json("eval_results.json", tables.kernelbench_results(problems, groups))
     return {name: store.write(name, data) for name, data in files.items()} | {"eval_results.json": results}
 
 

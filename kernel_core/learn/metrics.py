@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kernel_core.dialogue.turns import TrajectoryGroup, Turn
-from kernel_core.evaluation.metrics import Outcome, SpeedKind, outcome_of
+from kernel_core.evaluation.metrics import SpeedKind, outcome_of
 from kernel_core.learn.alarms import is_junk
 from kernel_core.learn.credit import GradedTurn, truncated, varies
 from kernel_core.records import Verdict
@@ -75,18 +75,14 @@ def kernel_rates(turns: Sequence[Turn], kind: SpeedKind) -> Metrics:
 
 def probe_of(groups: Sequence[TrajectoryGroup], step: int, kind: SpeedKind, num_left_out: int) -> Probe:
     """Return the curriculum's measurements: rates over all answers, one per validation problem."""
-    outcomes: list[Outcome] = [
-        outcome_of(turn.evaluation, turn.index)
-        for group in groups
-        for trajectory in group.trajectories
-        for turn in trajectory.turns
-    ]
+    turns = [turn for group in groups for trajectory in group.trajectories for turn in trajectory.turns]
+    rates = kernel_rates(turns, kind)
     return Probe(
         step=step,
-        format_rate=_share([outcome.formatted for outcome in outcomes]),
-        compile_rate=_share([outcome.compiled for outcome in outcomes]),
-        correct_rate=_share([outcome.correct for outcome in outcomes]),
-        fast_1=_share([outcome.faster_than(1.0, kind) for outcome in outcomes]),
+        format_rate=rates["kernel/format_rate"],
+        compile_rate=rates["kernel/compile_rate"],
+        correct_rate=rates["kernel/correct_rate"],
+        fast_1=rates["kernel/fast_1_rate"],
         num_left_out=num_left_out,
     )
 

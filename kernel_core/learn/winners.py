@@ -55,7 +55,11 @@ class Winners:
         new = [winner for winner in best if winner["step"] == step]
         earlier = [winner for winner in best if winner["step"] < step]
         order = np.random.default_rng(seed).permutation(len(earlier))
-        return [_row(winner) for winner in [*new, *(earlier[i] for i in order)][:most]]
+        chosen = [*new, *(earlier[i] for i in order)][:most]
+        return [
+            TokenRow(np.array(winner["prompt_ids"], np.int32), np.array(winner["answer_ids"], np.int32))
+            for winner in chosen
+        ]
 
 
 def _winner(step: int, graded: GradedTurn, rollouts: Rollouts, by_speed: bool) -> dict[str, Any] | None:
@@ -88,7 +92,3 @@ def _best(winners: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             distinct.setdefault(winner["kernel_hash"], winner)
         best += list(distinct.values())[:BEST]
     return best
-
-
-def _row(winner: dict[str, Any]) -> TokenRow:
-    return TokenRow(np.array(winner["prompt_ids"], np.int32), np.array(winner["answer_ids"], np.int32))
