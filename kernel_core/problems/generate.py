@@ -35,7 +35,7 @@ def generate(split: Split, count: int, seed: int, families: Sequence[str] = ()) 
     Raises `ConfigError` when no family asked for has problems in the split.
     """
     names = _families_of(split, families)
-    return [_generated(program, split, seed, key) for key, program in _programs(split, count, seed, names)]
+    return [_generated(program, split) for program in _programs(split, count, seed, names)]
 
 
 def _families_of(split: Split, families: Sequence[str]) -> list[str]:
@@ -48,7 +48,7 @@ def _families_of(split: Split, families: Sequence[str]) -> list[str]:
     return names
 
 
-def _programs(split: Split, count: int, seed: int, names: list[str]) -> Iterator[tuple[str, Program]]:
+def _programs(split: Split, count: int, seed: int, names: list[str]) -> Iterator[Program]:
     seen: set[str] = set()
     order = random.Random(f"order {split} {seed}")
     while len(seen) < count:
@@ -58,7 +58,7 @@ def _programs(split: Split, count: int, seed: int, names: list[str]) -> Iterator
             yield _fresh_program(name, split, random.Random(f"{split} {seed} {len(seen)}"), seen)
 
 
-def _fresh_program(family: str, split: Split, rng: random.Random, seen: set[str]) -> tuple[str, Program]:
+def _fresh_program(family: str, split: Split, rng: random.Random, seen: set[str]) -> Program:
     draw = TRAINED.get(family) or RESERVED[family]
     for _ in range(_MOST_DRAWS):
         program = draw(rng)
@@ -67,7 +67,7 @@ def _fresh_program(family: str, split: Split, rng: random.Random, seen: set[str]
         key = _key(program)
         if key not in seen:
             seen.add(key)
-            return key, program
+            return program
     raise ConfigError(
         f"family {family} gave nothing new for split {split} in {_MOST_DRAWS} draws; ask for fewer problems"
     )
@@ -87,7 +87,7 @@ def _key(program: Program) -> str:
     )
 
 
-def _generated(program: Program, split: Split, seed: int, key: str) -> Generated:
+def _generated(program: Program, split: Split) -> Generated:
     problem = Problem(
         **identity_of("generated", program.family, render.reference_source(program)),
         suite="generated",

@@ -120,7 +120,7 @@ def test_an_ingest_knows_kernelbench_where_a_checkout_is_named(tmp_path: Path, m
 
 
 def test_no_drawn_module_has_sizes_of_kernelbench():
-    drawn = generate_modules("train", 60, 11)
+    drawn = list(generate_modules("train", 60, 11))
     assert not [problem.id for problem in drawn if has_evaluation_sizes(problem.constants.values())]
 
 

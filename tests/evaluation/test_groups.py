@@ -33,9 +33,9 @@ def answers(problem: str, verdicts: str, speedup: float = 1.1) -> list[JudgedAns
 
 
 def test_a_problem_is_seen_unseen_or_of_a_folder_by_its_family_and_suite() -> None:
-    unseen = generate_modules("held_out", len(RESERVED), 1, sorted(RESERVED))
+    unseen = list(generate_modules("held_out", len(RESERVED), 1, sorted(RESERVED)))
     assert {group_of(problem.id) for problem in unseen} == {UNSEEN}
-    seen = generate_modules("held_out", 3, 1, ("linear_elementwise", "conv_pool"))
+    seen = list(generate_modules("held_out", 3, 1, ("linear_elementwise", "conv_pool")))
     assert {group_of(problem.id) for problem in seen} == {SEEN}
     assert {group_of(one.problem.id) for one in generate("held_out", 20, 1)} == {SEEN}
     assert {group_of(one.id) for one in load_dojo()} == {"dojo"}

@@ -44,35 +44,17 @@ _SHORTEST_SPLIT_CHAIN = 3
 """Problems with fewer operators are never held out by their operators: there are too few of them."""
 
 
-def generate_modules(split: Split, count: int, seed: int, families: Sequence[str] = ()) -> list[Problem]:
-    """`count` problems of a split, all different; `families` narrows the choice.
+def generate_modules(split: Split, count: int, seed: int, families: Sequence[str] = ()) -> Iterator[Problem]:
+    """Yield `count` problems of a split, all different; `families` narrows the choice.
 
-    Raises `ConfigError` when no family asked for has problems in the split.
+    Raises `ConfigError` when no family asked for has problems in the split, or too few.
     """
-    return list(draw_modules(split, count, seed, families))
-
-
-def draw_modules(split: Split, count: int, seed: int, families: Sequence[str] = ()) -> Iterator[Problem]:
-    """Yield the problems of `generate_modules` as they are drawn."""
     names = [name for name in FAMILIES if not families or name in families]
     names = [name for name in names if name not in RESERVED or split == "held_out"]
     if not names:
         raise ConfigError(
             f"no family of {', '.join(families)} is in split {split}; its families: {', '.join(FAMILIES)}"
         )
-    yield from _drawn(split, count, seed, names)
-
-
-def split_of(family: str, draft: Draft) -> Split:
-    """The split of a problem: by its family if reserved, else by a hash of its operators."""
-    if family in RESERVED:
-        return "held_out"
-    if len(draft.operators) < _SHORTEST_SPLIT_CHAIN:
-        return "train"
-    return hashed_split(">".join((family, *draft.operators)))
-
-
-def _drawn(split: Split, count: int, seed: int, names: list[str]) -> Iterator[Problem]:
     seen: set[str] = set()
     barren = set() if split == "train" else set(SHORT.intersection(names))
     order = random.Random(f"modules {split} {seed}")
@@ -94,6 +76,15 @@ def _drawn(split: Split, count: int, seed: int, names: list[str]) -> Iterator[Pr
                 f"the families {', '.join(names)} gave {len(seen)} problems of split {split}, not {count}; "
                 "ask for fewer, or for more families"
             )
+
+
+def split_of(family: str, draft: Draft) -> Split:
+    """The split of a problem: by its family if reserved, else by a hash of its operators."""
+    if family in RESERVED:
+        return "held_out"
+    if len(draft.operators) < _SHORTEST_SPLIT_CHAIN:
+        return "train"
+    return hashed_split(">".join((family, *draft.operators)))
 
 
 def _fresh(family: str, split: Split, rng: random.Random, seen: set[str]) -> Draft | None:

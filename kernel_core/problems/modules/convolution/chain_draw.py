@@ -163,7 +163,7 @@ def _core(rng: random.Random, kind: Kind, taken: set[str], rank: int, last: bool
     if kind == "pool":
         return draw_pool(rng, taken, rank)
     if kind == "softmax":
-        return tail_ops.draw_softmax(rng, taken, rank)
+        return tail_ops.draw_softmax(rng, taken)
     if kind == "softmax_space":
         return tail_ops.draw_softmax_space(rng, rank)
     if kind == "center_space":

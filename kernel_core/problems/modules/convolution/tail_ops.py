@@ -215,7 +215,7 @@ def _several_axes(rng: random.Random, rank: int, kind: Kind) -> str:
     return f"({spaced})" if rng.random() < 0.5 else f"[{spaced}]"
 
 
-def draw_softmax(rng: random.Random, taken: set[str], rank: int) -> Op:
+def draw_softmax(rng: random.Random, taken: set[str]) -> Op:
     """Softmax over channels."""
     if rng.random() < 0.3:
         attribute = unused(("softmax", "channel_softmax"), rng, taken)
