@@ -40,6 +40,10 @@ class JudgedAnswer(NamedTuple):
     """Without a verdict the answer stays in every denominator, as not correct, and is counted."""
 
 
+Answered = Mapping[str, Sequence[JudgedAnswer]]
+"""Answers by problem, or by arm."""
+
+
 def group_of(problem_id: str) -> str:
     """The group of a problem by its id, such as `modules/softmax_row-0123456789ab`.
 
@@ -97,14 +101,14 @@ def metrics(answers: Sequence[JudgedAnswer], *, timed: bool) -> dict[str, float 
     return figures
 
 
-def figure_rows(arms: Mapping[str, Sequence[JudgedAnswer]]) -> list[Row]:
+def figure_rows(arms: Answered) -> list[Row]:
     """A row a group and arm: problems, answers, and each figure in per cent with its 95 % interval.
 
     Several seeds of an arm have a further row, over the problems that all of them have.
     """
     rows = []
     for group in _groups(arms):
-        seeds: dict[str, list[Mapping[str, Sequence[JudgedAnswer]]]] = defaultdict(list)
+        seeds: dict[str, list[Answered]] = defaultdict(list)
         for arm, answers in arms.items():
             if problems := _by_problem(answers, group):
                 rows.append({"group": group, "arm": arm, **_figures([problems])})
@@ -117,7 +121,7 @@ def figure_rows(arms: Mapping[str, Sequence[JudgedAnswer]]) -> list[Row]:
     return rows
 
 
-def _figures(seeds: Sequence[Mapping[str, Sequence[JudgedAnswer]]]) -> Row:
+def _figures(seeds: Sequence[Answered]) -> Row:
     """The figures of one row: `seeds` are the answers by problem of each seed."""
     common = [problem for problem in seeds[0] if all(problem in answered for answered in seeds)]
     answers = [answer for answered in seeds for problem in common for answer in answered[problem]]
@@ -128,9 +132,7 @@ def _figures(seeds: Sequence[Mapping[str, Sequence[JudgedAnswer]]]) -> Row:
     return row
 
 
-def _known(
-    sides: Sequence[Mapping[str, Sequence[JudgedAnswer]]], common: Sequence[str]
-) -> dict[str, list[tuple[float, ...]]]:
+def _known(sides: Sequence[Answered], common: Sequence[str]) -> dict[str, list[tuple[float, ...]]]:
     """Values of each figure, a tuple for each side over the common problems that all sides know it of.
 
     Empty where these are too few.
@@ -146,7 +148,7 @@ def _known(
     return known
 
 
-def difference_rows(arms: Mapping[str, Sequence[JudgedAnswer]], against: Mapping[str, str]) -> list[Row]:
+def difference_rows(arms: Answered, against: Mapping[str, str]) -> list[Row]:
     """A row a group and pair of arms: the mean difference over problems that both have, with its interval.
 
     `against` names for an arm the one that is subtracted from it. Several seeds of an arm have a further row,
@@ -176,7 +178,7 @@ def difference_rows(arms: Mapping[str, Sequence[JudgedAnswer]], against: Mapping
 
 
 def _differences(
-    sides: Sequence[tuple[Mapping[str, Sequence[JudgedAnswer]], Mapping[str, Sequence[JudgedAnswer]]]],
+    sides: Sequence[tuple[Answered, Answered]],
     common: Sequence[str],
 ) -> Row:
     """The differences of one row: `sides` are the answers before and after, by problem, of each seed."""
@@ -208,14 +210,14 @@ def _name(arm: str) -> str:
     return name if name and seed.isdigit() else arm
 
 
-def _groups(arms: Mapping[str, Sequence[JudgedAnswer]]) -> list[str]:
+def _groups(arms: Answered) -> list[str]:
     """Groups that any arm has: ours, then the suites of evaluation and folders."""
     present = {group_of(answer.problem) for answers in arms.values() for answer in answers}
     ordered = [group for group in (SEEN, UNSEEN) if group in present]
     return [*ordered, *sorted(present - set(ordered))]
 
 
-def _is_timed(problems: Mapping[str, Sequence[JudgedAnswer]]) -> bool:
+def _is_timed(problems: Answered) -> bool:
     return any(answer.speedup is not None for answers in problems.values() for answer in answers)
 
 

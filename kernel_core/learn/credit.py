@@ -56,11 +56,8 @@ def rows_of(
     """Build a training row for each turn that the policy wrote; `seed` seeds the draws of rejection."""
     rows = []
     conversations: dict[tuple[str, int], int] = {}
-    for turn, advantage, masked in (
-        (graded_turn.turn, graded_turn.advantage, graded_turn.masked)
-        for group in graded
-        for graded_turn in group
-    ):
+    for graded_turn in (member for group in graded for member in group):
+        turn = graded_turn.turn
         key = turn.problem_id, turn.trajectory
         sample = rollouts.samples[*key, turn.index]
         if sample.prompt_ids is None or sample.token_ids is None:
@@ -75,10 +72,10 @@ def rows_of(
             TokenRow(
                 sample.prompt_ids,
                 sample.token_ids,
-                advantage,
+                graded_turn.advantage,
                 sample.logprobs,
                 conversation=conversations.setdefault(key, len(conversations)),
-                kept=bool(drawn < chance) and not masked,
+                kept=bool(drawn < chance) and not graded_turn.masked,
             )
         )
     return rows

@@ -85,18 +85,7 @@ def flat_frame(rng: random.Random, v: str, x: str) -> Frame:
     )
 
 
-def row_frame(
-    v: str,
-    setup: tuple[str, ...],
-    allocation: str,
-    *,
-    cols: int,
-    store: str = "",
-    scratch: str = "",
-    scalars: tuple[str, ...] = ("cols",),
-    prologue: tuple[str, ...] = (),
-    constexprs: tuple[tuple[str, str], ...] = (),
-) -> Frame:
+def row_frame(v: str, setup: tuple[str, ...], allocation: str, *, cols: int) -> Frame:
     """One program a row, the whole row in one tile; `cols` is its length on a GPU.
 
     Warps are tuned to about eight elements a thread for short rows and sixteen for long ones.
@@ -104,13 +93,12 @@ def row_frame(
     return Frame(
         layout="rows",
         setup=setup,
-        scalars=scalars,
-        prologue=(*_ROW_PROLOGUE, *prologue),
+        scalars=("cols",),
+        prologue=_ROW_PROLOGUE,
         grid="(rows,)",
-        constexprs=(_ROW_BLOCK, *constexprs),
+        constexprs=(_ROW_BLOCK,),
         allocation=allocation,
-        store=store or f"tl.store(out_ptr + i, {v}, mask=mask)",
-        scratch=scratch,
+        store=f"tl.store(out_ptr + i, {v}, mask=mask)",
         tuned_warps=1 if cols <= 256 else 2 if cols <= 512 else 8 if cols <= 4096 else 16,
         row_length=cols,
     )

@@ -53,6 +53,8 @@ CHARS_PER_TOKEN = 2.7
 Kind = Literal["first", "repair", "faster", "given"]
 Grades = Literal["mistakes", "naive", "lazy", "good"]
 Item = TypeVar("Item")
+Evaluations = Mapping[tuple[str, str], Evaluation]
+"""By problem and exemplar."""
 
 
 class Conversation(Record):
@@ -215,9 +217,7 @@ def _cycled(items: Sequence[Item], count: int, rng: random.Random) -> Iterator[I
         count -= len(items)
 
 
-def _judged(
-    drafts: Sequence[_ConversationDraft], gym: Gym, progress: Progress
-) -> dict[tuple[str, str], Evaluation]:
+def _judged(drafts: Sequence[_ConversationDraft], gym: Gym, progress: Progress) -> Evaluations:
     """Return the evaluation of every kernel that a second turn looks back on, by problem and exemplar; a
     problem whose reference fails on the judge's device has none."""
     earlier = {
@@ -234,7 +234,7 @@ def _judged(
 
 
 def _without_right_ones(
-    drafts: Sequence[_ConversationDraft], evaluations: Mapping[tuple[str, str], Evaluation]
+    drafts: Sequence[_ConversationDraft], evaluations: Evaluations
 ) -> list[_ConversationDraft]:
     """Replace each repair of a correct earlier kernel, such as one with an unused fault, by another repair;
     shares stay exact as long as one repair is left. Leave out drafts whose earlier kernel was not judged."""
@@ -267,7 +267,7 @@ def _shown(
     }
 
 
-def _turn(problem: Problem, earlier: Exemplar, evaluations: Mapping[tuple[str, str], Evaluation]) -> Turn:
+def _turn(problem: Problem, earlier: Exemplar, evaluations: Evaluations) -> Turn:
     text = format_completion(earlier.thinking, earlier.kernel_code)
     return Turn(
         problem_id=problem.id,

@@ -122,7 +122,7 @@ def cold_start(
     ) as updater:
         taught = _Training(policy, updater, [rows[index] for index in fitting], subjects, config, store)
         taught.run(progress)
-        loss = taught.held_back_loss()
+        loss = taught.loss()
         updater.fill()
     report = ColdStartReport(
         steps=taught.step,
@@ -203,13 +203,10 @@ class _Training:
                     self._save()
         self._saver.close()
 
-    def held_back_loss(self) -> float:
-        """Nats a token on the conversations that are not trained on, without dropout."""
-        return self._loss(self._measured)
-
-    def _loss(self, rows: Sequence[TokenRow]) -> float:
+    def loss(self, most: int | None = None) -> float:
+        """Nats a token on (at most so many) conversations that are not trained on, without dropout."""
         with repeatable(self._num_threads, self._policy.device):
-            return self._updater.loss(rows)
+            return self._updater.loss(self._measured[:most])
 
     def _train_on(self, rows: Sequence[TokenRow]) -> tuple[torch.Tensor | float, torch.Tensor | float | None]:
         """Loss in nats a token, and the gradient's norm; on a GPU neither is waited for."""
@@ -236,7 +233,7 @@ class _Training:
             {
                 "step": self.step,
                 "loss": loss,
-                "held_back_loss": self._loss(self._measured[:REPORTED]),
+                "held_back_loss": self.loss(REPORTED),
                 "lr": self._lr,
                 **({} if grad_norm is None else {"grad_norm": grad_norm}),
                 "num_tokens": self.num_tokens,

@@ -99,14 +99,9 @@ def open_updater(
     if training is not None and training.has_group and config.shared:
         return GroupUpdater(passes, config, store, training)
     optimiser = new_optimiser(policy.model, config.lr, config.weight_decay)
-    return TorchUpdater(passes, optimiser, compiles=_earns_compiling(passes, config))
-
-
-def _earns_compiling(passes: Passes, config: ColdStartConfig) -> bool:
-    """Return True for packed passes of all weights on a GPU that are many enough."""
-    policy = passes.policy
-    measured = passes.packed and policy.device.type == "cuda" and not hasattr(policy.model, "peft_config")
-    return measured and config.steps * config.batch_tokens >= _LEAST_COMPILED_TOKENS
+    is_whole = policy.device.type == "cuda" and not hasattr(policy.model, "peft_config")
+    are_many = config.steps * config.batch_tokens >= _LEAST_COMPILED_TOKENS
+    return TorchUpdater(passes, optimiser, compiles=passes.packed and is_whole and are_many)
 
 
 class TorchUpdater(Updater):

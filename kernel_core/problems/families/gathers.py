@@ -106,8 +106,8 @@ def pool1d(rng: random.Random) -> Program:
         ),
         f"torch.empty({x}.shape[0], {x}.shape[1], cols, device={x}.device)",
         cols=(length - width) // stride + 1,
-        scalars=("cols", "length"),
     )
+    frame = replace(frame, scalars=("cols", "length"))
     steps = tuple(chain(rng, v, rng.randint(2, 4)))
     opening = _windows(kind, x, v, width, stride)
     return Program("pool1d", v, (Argument(x, names),), sizes, frame, opening, steps)

@@ -110,19 +110,19 @@ def attention(rng: random.Random) -> Program:
     steps += chain(rng, s, rng.randint(0, 2), _SCORE_BENDS)
     steps += [rowwise.softmax(s, -1), _weighted_values(s, v)]
     arguments = (Argument(q, ("T", "D")), Argument(k, ("S", "D")), Argument(v, ("S", "D")))
-    frame = row_frame(
-        s,
-        (f"rows, dim = {q}.shape", f"cols = {k}.shape[0]"),
-        f"torch.empty_like({q})",
-        cols=sizes[1].gpu,
+    setup = (f"rows, dim = {q}.shape", f"cols = {k}.shape[0]")
+    frame = row_frame(s, setup, f"torch.empty_like({q})", cols=sizes[1].gpu)
+    widths = ("d = tl.arange(0, WIDTH)", "pair = mask[:, None] & (d < dim)[None, :]")
+    frame = replace(
+        frame,
         store=f"tl.store(out_ptr + row * dim + d, {s}, mask=d < dim)",
         scratch=f"torch.empty(rows, cols, device={q}.device)",
         scalars=("cols", "dim"),
-        prologue=("d = tl.arange(0, WIDTH)", "pair = mask[:, None] & (d < dim)[None, :]"),
-        constexprs=(("WIDTH", "triton.next_power_of_2(dim)"),),
+        prologue=(*frame.prologue, *widths),
+        constexprs=(*frame.constexprs, ("WIDTH", "triton.next_power_of_2(dim)")),
+        tuned_warps=8,
     )
-    frame, opening = replace(frame, tuned_warps=8), _scores(q, k, s)
-    return Program("attention", s, arguments, sizes, frame, opening, tuple(steps), len(steps) - 1)
+    return Program("attention", s, arguments, sizes, frame, _scores(q, k, s), tuple(steps), len(steps) - 1)
 
 
 def _scores(q: str, k: str, s: str) -> Opening:

@@ -125,22 +125,11 @@ def scale(v: str, constant: str, rng: random.Random) -> Step:
 
 
 def _row_result_frame(x: str, cols: Size) -> Frame:
-    return row_frame(
-        x,
-        matrix_setup(x),
-        f"torch.empty(rows, device={x}.device)",
-        cols=cols.gpu,
-        store=f"tl.store(out_ptr + row, {x})",
-        scratch=f"torch.empty_like({x})",
-    )
+    frame = row_frame(x, matrix_setup(x), f"torch.empty(rows, device={x}.device)", cols=cols.gpu)
+    return replace(frame, store=f"tl.store(out_ptr + row, {x})", scratch=f"torch.empty_like({x})")
 
 
 def _scalar_frame(x: str, cols: Size) -> Frame:
-    return row_frame(
-        x,
-        matrix_setup(x),
-        f"torch.zeros((), device={x}.device)",
-        cols=cols.gpu,
-        store=f"tl.atomic_add(out_ptr, {x} / tl.num_programs(0))",
-        scratch=f"torch.empty_like({x})",
-    )
+    frame = row_frame(x, matrix_setup(x), f"torch.zeros((), device={x}.device)", cols=cols.gpu)
+    store = f"tl.atomic_add(out_ptr, {x} / tl.num_programs(0))"
+    return replace(frame, store=store, scratch=f"torch.empty_like({x})")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernel_core.problems.modules.pointwise import ACTIVATIONS
+from kernel_core.problems.modules.steps import Step
 from kernel_core.problems.modules.style import unused
 
 
@@ -58,30 +59,7 @@ NAMES: tuple[str, ...] = (*ACTIVATIONS, *CONFIGURABLE)
 """Activations of chains; those with numbers come twice as often as others."""
 
 
-@dataclass(frozen=True)
-class Configured:
-    """One use of such an activation."""
-
-    operator: str
-    torch: str
-    """The expression over `x`."""
-    values: tuple[str, ...]
-    """The number of each setting."""
-    init_args: tuple[str, ...] = ()
-    init_lines: tuple[str, ...] = ()
-
-    @property
-    def call(self) -> str:
-        """Torch's function over `x` with the numbers written out."""
-        return f"F.{self.operator}(x, {', '.join(self.values)})"
-
-    @property
-    def constants(self) -> tuple[tuple[str, str], ...]:
-        """The constructor's arguments with their values."""
-        return tuple(zip(self.init_args, self.values, strict=False))
-
-
-def draw_configured(name: str, rng: random.Random, taken: set[str], attributes: Sequence[str]) -> Configured:
+def draw_configured(name: str, rng: random.Random, taken: set[str], attributes: Sequence[str]) -> Step:
     """A layer under one of the `attributes`, or a call; names that are used become taken."""
     kind = CONFIGURABLE[name]
     as_default = rng.random() < 0.5
@@ -95,18 +73,31 @@ def draw_configured(name: str, rng: random.Random, taken: set[str], attributes: 
         inside = _inside(kind, given or values, rng) if is_written else ""
         taken.update((attribute, *(part.name for part in kind.settings)))
         line = f"self.{attribute} = nn.{kind.layer}({inside})"
-        return Configured(name, f"self.{attribute}(x)", values, given, (line,))
+        return _step(name, f"self.{attribute}(x)", values, given, (line,))
     function = rng.choice((f"F.{name}", f"F.{name}", f"torch.nn.functional.{name}"))
     if rng.random() < 0.4:
         given = _spelled(kind, rng, taken)
         inside = _inside(kind, [f"self.{part}" for part in given], rng)
         lines = tuple(f"self.{part} = {part}" for part in given)
-        return Configured(name, f"{function}(x, {inside})", values, given, lines)
+        return _step(name, f"{function}(x, {inside})", values, given, lines)
     written = values
     if rng.random() < 0.3:
         written = tuple(text.removesuffix(".0") for text in values)
     inside = "" if as_default and rng.random() < 0.4 else f", {_inside(kind, written, rng)}"
-    return Configured(name, f"{function}(x{inside})", values)
+    return _step(name, f"{function}(x{inside})", values)
+
+
+def _step(
+    name: str,
+    text: str,
+    values: tuple[str, ...],
+    init_args: tuple[str, ...] = (),
+    init_lines: tuple[str, ...] = (),
+) -> Step:
+    """The step of an expression over `x`; its value has the numbers written out."""
+    value = f"x = F.{name}(x, {', '.join(values)})"
+    constants = tuple(zip(init_args, values, strict=False))
+    return Step(name, (f"x = {text}",), value, init_args, init_lines, constants)
 
 
 def _spelled(kind: Configurable, rng: random.Random, taken: set[str]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernel_core.problems.modules.convolution.geometry import Geometry, Wish, draw_geometry
-from kernel_core.problems.modules.convolution.single import described, forward_doc
+from kernel_core.problems.modules.convolution.single import described, forward_doc, typed
 from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.style import Style, class_docstring, draw_style
 from kernel_core.problems.program import Size
@@ -92,13 +92,13 @@ class _Build:
     def module(self, layers: Mapping[str, str], rng: random.Random) -> Module:
         """The module of these layers by attribute, applied one after another."""
         names = [*(size.name for size in self.channels), *self.settings]
-        typed = [_typed(name, "int", self.defaults.get(name, ""), self.style) for name in names]
+        arguments = [typed(name, "int", self.defaults.get(name, ""), self.style) for name in names]
         bias = (("bias", "True"),) if self.geometry.bias else ()
         calls = [f"self.{attribute}(x)" for attribute in layers]
         lines = [*(f"x = {call}" for call in calls), "return x"] if len(calls) > 1 else [f"return {calls[0]}"]
         return Module(
             doc=_doc(self.sentence, (*names, "bias"), self.defaults, rng),
-            init_args=(*typed, _typed("bias", "bool", "False", self.style)),
+            init_args=(*arguments, typed("bias", "bool", "False", self.style)),
             init_lines=tuple(f"self.{attribute} = {layer}" for attribute, layer in layers.items()),
             forward_lines=tuple(lines),
             sizes=(self.geometry.batch, *self.channels, *self.geometry.spatial),
@@ -125,9 +125,3 @@ def _doc(sentence: str, names: Sequence[str], defaults: Mapping[str, str], rng: 
         for name in names
     ]
     return class_docstring(sentence, rows, rng)
-
-
-def _typed(name: str, kind: str, default: str, style: Style) -> str:
-    if not style.annotations:
-        return f"{name}={default}" if default else name
-    return f"{name}: {kind} = {default}" if default else f"{name}: {kind}"

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from kernel_core.problems.program import Size
 
+Axes = tuple[int, ...]
+"""One number for each spatial axis."""
 _AXES = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 _IMAGES = {
     1: (2000, 3000, 4096, 6000, 10000, 12000, 16000, 20000, 24000, 40000),
@@ -30,16 +32,16 @@ _CPU_EXTENT = {1: (150,), 2: (11, 13), 3: (4, 5, 7)}
 
 @dataclass(frozen=True)
 class Geometry:
-    """One convolution. Tuples have one entry for each spatial axis."""
+    """One convolution."""
 
     transposed: bool
     in_channels: Size
     out_channels: Size
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    output_padding: tuple[int, ...]
+    kernel: Axes
+    stride: Axes
+    padding: Axes
+    dilation: Axes
+    output_padding: Axes
     groups: int
     bias: bool
     batch: Size
@@ -50,7 +52,7 @@ class Geometry:
         """Number of spatial axes."""
         return len(self.kernel)
 
-    def out_extent(self, extent: tuple[int, ...]) -> tuple[int, ...]:
+    def out_extent(self, extent: Axes) -> Axes:
         """Spatial sizes of the output for those of the input."""
         reach = [d * (k - 1) for d, k in zip(self.dilation, self.kernel, strict=True)]
         if self.transposed:
@@ -156,15 +158,13 @@ def _cpu_channels(wish: Wish, groups: int, taps: int) -> tuple[int, int]:
     return groups * 3, groups * 5
 
 
-def _kernel(rng: random.Random, rank: int) -> tuple[int, ...]:
+def _kernel(rng: random.Random, rank: int) -> Axes:
     if rank > 1 and rng.random() < 0.4:
         return rng.choice(_UNEVEN_KERNELS[rank])
     return (rng.choice(_KERNELS[rank]),) * rank
 
 
-def _per_axis(
-    rng: random.Random, rank: int, values: tuple[int, ...], chance: float, zero: int = 1
-) -> tuple[int, ...]:
+def _per_axis(rng: random.Random, rank: int, values: Axes, chance: float, zero: int = 1) -> Axes:
     if rng.random() >= chance:
         return (zero,) * rank
     if rank > 1 and rng.random() < 0.3:
@@ -172,13 +172,7 @@ def _per_axis(
     return (rng.choice(values),) * rank
 
 
-def _cpu_extent(
-    transposed: bool,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-) -> tuple[int, ...]:
+def _cpu_extent(transposed: bool, kernel: Axes, stride: Axes, padding: Axes, dilation: Axes) -> Axes:
     sizes = []
     for want, k, s, p, d in zip(_CPU_EXTENT[len(kernel)], kernel, stride, padding, dilation, strict=True):
         reach = d * (k - 1)

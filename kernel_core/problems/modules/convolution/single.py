@@ -74,7 +74,7 @@ def _module(geometry: Geometry, style: Style, rng: random.Random) -> Module:
     x = dims_of((geometry.batch, geometry.in_channels, *geometry.spatial))
     return Module(
         doc=_doc(geometry, given, style, rng),
-        init_args=(*channels, *[_argument(option, style) for option in given]),
+        init_args=(*channels, *[typed(option.name, option.kind, option.default, style) for option in given]),
         init_lines=(f"self.{attribute} = {layer}",),
         forward_lines=_forward(attribute, rng),
         sizes=(geometry.batch, geometry.in_channels, geometry.out_channels, *geometry.spatial),
@@ -136,11 +136,11 @@ def _passed(given: list[Option]) -> list[Option]:
     return given[: last + 1]
 
 
-def _argument(option: Option, style: Style) -> str:
-    kind = f": {option.kind}" if style.annotations else ""
-    if not option.default:
-        return f"{option.name}{kind}"
-    return f"{option.name}{kind} = {option.default}" if kind else f"{option.name}={option.default}"
+def typed(name: str, kind: str, default: str, style: Style) -> str:
+    """An argument of the constructor, with its type and its default if it has one."""
+    if not style.annotations:
+        return f"{name}={default}" if default else name
+    return f"{name}: {kind} = {default}" if default else f"{name}: {kind}"
 
 
 def described(name: str, kind: str, default: str, rng: random.Random) -> Argument:

@@ -63,7 +63,7 @@ def _activation(name: str, rng: random.Random, taken: set[str]) -> Op:
     if name in CONFIGURABLE:
         given = draw_configured(name, rng, taken, (name, f"{name}_layer", "act", "activation"))
         parts = _Parts(init_args=given.init_args, init_lines=given.init_lines, settings=given.constants)
-        return _op(name, given.torch, given.call, **parts)
+        return Op(name, "pointwise", given.torch, lambda x: value_of((given.value,), {}, x), **parts)
     drawn = pointwise(name, rng)
     call = drawn.torch.replace("{v}", "x")
     text = rng.choice(_SPELLINGS.get(name, (call,)))

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.matmul.shapes import draw_shape
-from kernel_core.problems.modules.matmul.steps import Step, is_visible
 from kernel_core.problems.modules.pointwise import ACTIVATIONS, Pointwise, pointwise
+from kernel_core.problems.modules.steps import Step, is_visible
 from kernel_core.problems.modules.style import draw_style
 from kernel_core.problems.program import dims_of
 

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable
 
 from kernel_core.problems.modules.matmul import operations
-from kernel_core.problems.modules.matmul.steps import Step, values
 from kernel_core.problems.modules.probe import worth_computing
+from kernel_core.problems.modules.steps import Step, values
 
 LINEAR_SPREAD = 0.5
 """The standard deviation of a linear layer's output under torch's own initialisation."""

@@ -9,8 +9,8 @@ from dataclasses import replace
 from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.matmul import chains, operations
 from kernel_core.problems.modules.matmul.shapes import draw_shape
-from kernel_core.problems.modules.matmul.steps import Step, is_visible, joined, listed, operators, values
 from kernel_core.problems.modules.probe import worth_computing
+from kernel_core.problems.modules.steps import Step, is_visible, joined, listed, operators, values
 from kernel_core.problems.modules.style import draw_style
 from kernel_core.problems.program import Size, dims_of, draw_cpu_size
 

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 
 from kernel_core.problems.modules.draft import Draft, Module
-from kernel_core.problems.modules.matmul.steps import Step, joined, listed, operators
+from kernel_core.problems.modules.steps import Step, joined, listed, operators
 from kernel_core.problems.modules.style import draw_style, with_named_steps
 from kernel_core.problems.program import Size, draw_cpu_size
 

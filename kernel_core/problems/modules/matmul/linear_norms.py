@@ -9,8 +9,8 @@ from dataclasses import replace
 from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.matmul.linear import Linear, Tail, draw_linear, linear_module
 from kernel_core.problems.modules.matmul.linear_rows import reduction_line, some_steps
-from kernel_core.problems.modules.matmul.steps import Step, values_from
 from kernel_core.problems.modules.probe import reduced, rows, varies
+from kernel_core.problems.modules.steps import Step, values_from
 from kernel_core.problems.modules.style import draw_style
 from kernel_core.problems.program import Size, draw_cpu_size
 

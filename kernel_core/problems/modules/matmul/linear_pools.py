@@ -9,8 +9,8 @@ from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.matmul import chains, operations
 from kernel_core.problems.modules.matmul.linear import Tail, draw_linear, linear_draft
 from kernel_core.problems.modules.matmul.linear_rows import behind_reduction, some_steps
-from kernel_core.problems.modules.matmul.steps import Step, values_from
 from kernel_core.problems.modules.probe import pooled, reduced, rows, varies
+from kernel_core.problems.modules.steps import Step, values_from
 from kernel_core.problems.program import Size, draw_cpu_size
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.matmul import chains, operations
 from kernel_core.problems.modules.matmul.linear import Linear, Tail, draw_linear, linear_draft
-from kernel_core.problems.modules.matmul.steps import Step, values_from
 from kernel_core.problems.modules.probe import Array, reduced, rows, varies
+from kernel_core.problems.modules.steps import Step, values_from
 from kernel_core.problems.modules.style import unused
 
 _VISIBLE_MEAN = 0.1

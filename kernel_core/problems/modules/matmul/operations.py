@@ -6,8 +6,8 @@ import random
 from dataclasses import replace
 
 from kernel_core.problems.modules.configured import CONFIGURABLE, NAMES, draw_configured
-from kernel_core.problems.modules.matmul.steps import Step
 from kernel_core.problems.modules.pointwise import Pointwise, pointwise
+from kernel_core.problems.modules.steps import Step
 from kernel_core.problems.modules.style import unused
 
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
@@ -35,9 +35,7 @@ def activation(rng: random.Random, taken: set[str]) -> Step:
     """An activation as a function of torch or as a layer of the module."""
     name = rng.choice(NAMES)
     if name in CONFIGURABLE:
-        given = draw_configured(name, rng, taken, (name, "activation", "act"))
-        lines, value = (f"x = {given.torch}",), f"x = {given.call}"
-        return Step(name, lines, value, given.init_args, given.init_lines, given.constants)
+        return draw_configured(name, rng, taken, (name, "activation", "act"))
     drawn = pointwise(name, rng)
     as_layer = bool(drawn.layer) and rng.random() < 0.35
     if not as_layer:
