@@ -39,13 +39,10 @@ def without_exact_duplicates(exemplars: Sequence[Exemplar], drop: Drop) -> list[
         key = (exemplar.reference_hash, exemplar.kernel_hash)
         if key not in best or _rank(exemplar) < _rank(best[key]):
             best[key] = exemplar
-    kept = {exemplar.id for exemplar in best.values()}
-    seen: set[str] = set()
     result = []
     for exemplar in exemplars:
         twin = best[exemplar.reference_hash, exemplar.kernel_hash]
-        if exemplar.id in kept and exemplar.id not in seen:
-            seen.add(exemplar.id)
+        if exemplar is twin:
             result.append(exemplar)
         else:
             drop(exemplar, "exact duplicate", twin.id)

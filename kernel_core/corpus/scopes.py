@@ -94,7 +94,8 @@ def own_attributes(nodes: Sequence[ast.AST]) -> frozenset[str]:
         names.update(bindings(cls.body))
         for method in (node for node in cls.body if isinstance(node, Function)):
             names.update(_attributes_set_by(method))
-    return frozenset(name for name in names if name not in MEANINGFUL and not _is_dunder(name))
+    dunder = {name for name in names if name.startswith("__") and name.endswith("__")}
+    return frozenset(names - MEANINGFUL - dunder)
 
 
 def parameters_by_callee(nodes: Sequence[ast.AST]) -> dict[str, list[str]]:
@@ -137,7 +138,3 @@ def _is_literal(node: ast.expr) -> bool:
     if isinstance(node, ast.Tuple | ast.List):
         return all(_is_literal(item) for item in node.elts)
     return isinstance(node, ast.Constant)
-
-
-def _is_dunder(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")

@@ -238,11 +238,7 @@ def _meta(digest: str, report: Report) -> dict[str, Any]:
         "schema_version": table.SCHEMA_VERSION,
         "normaliser_version": NORMALISER_VERSION,
         "sources": {
-            entry.source: {
-                "revision": entry.revision,
-                "licence": entry.licence,
-                "attribution": entry.attribution,
-            }
+            entry.source: entry.model_dump(include={"revision", "licence", "attribution"})
             for entry in report.sources
         },
         "num_exemplars": report.num_exemplars,

@@ -156,6 +156,7 @@ def evaluate_answers(
 def _conditions(
     config: EvaluateConfig, policy_version: str, gym: Gym, left_out: tuple[str, ...]
 ) -> Conditions:
+    installed = {name: importlib.metadata.version(name) for name in _VERSIONED}
     return Conditions(
         policy_version=policy_version,
         gym_version=gym.version,
@@ -163,7 +164,7 @@ def _conditions(
         gpu=config.gym.predict_gpu,
         baseline=config.gym.baseline,
         tolerance=config.gym.tolerance,
-        versions=_versions(),
+        versions={"python": platform.python_version(), **installed},
         taken_out=tuple(f"{entry.place}: {entry.reason}" for entry in gym.taken_out),
         left_out=left_out,
     )
@@ -221,8 +222,3 @@ def _write(
     }
     results = store.write_json("eval_results.json", tables.kernelbench_results(problems, groups))
     return {name: store.write(name, data) for name, data in files.items()} | {"eval_results.json": results}
-
-
-def _versions() -> dict[str, str]:
-    installed = {name: importlib.metadata.version(name) for name in _VERSIONED}
-    return {"python": platform.python_version(), **installed}

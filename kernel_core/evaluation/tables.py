@@ -12,7 +12,6 @@ from kernel_core.evaluation.metrics import (
     SIDE_BY_SIDE,
     Scorecard,
     SpeedKind,
-    SpeedScore,
     best_turn,
     outcome_of,
     outcomes_in,
@@ -114,7 +113,9 @@ def headline_rows(card: Scorecard) -> list[Row]:
         *(row(f"pass@{k}", last.pass_at_k[k], best.pass_at_k[k]) for k in card.k),
     ]
     for last_speed, best_speed in zip(last.speeds, best.speeds, strict=True):
-        kind = _kind_in_words(last_speed, card)
+        kind: str = last_speed.kind
+        if kind == "measured":
+            kind = f"measured, over {last_speed.baseline or card.conditions.baseline}"
         rows += [
             row(f"fast_{point.threshold:g} ({kind})", point.share, other_point.share)
             for point, other_point in zip(last_speed.fast_p, best_speed.fast_p, strict=True)
@@ -122,13 +123,6 @@ def headline_rows(card: Scorecard) -> list[Row]:
         name = f"geometric-mean speed-up ({kind})"
         rows.append(row(name, last_speed.geometric_mean, best_speed.geometric_mean))
     return rows
-
-
-def _kind_in_words(speed: SpeedScore, card: Scorecard) -> str:
-    """`measured, over fair`, or `predicted`."""
-    if speed.kind == "predicted":
-        return speed.kind
-    return f"measured, over {speed.baseline or card.conditions.baseline}"
 
 
 def work_rows(card: Scorecard) -> list[Row]:

@@ -17,7 +17,7 @@ import numpy as np
 from kernel_core.corpus.normalise import kernel_hash
 from kernel_core.dialogue.rollout import Rollouts
 from kernel_core.learn.batch import TokenRow
-from kernel_core.learn.credit import GradedTurn, truncated
+from kernel_core.learn.credit import GradedTurn, sampled_ids, truncated
 from kernel_core.records import Candidate
 from kernel_core.store import Store
 
@@ -67,16 +67,14 @@ def _winner(step: int, graded: GradedTurn, rollouts: Rollouts, by_speed: bool) -
     # A truncated answer has no end: the policy would learn to write on after the kernel.
     if not turn.evaluation.correct or truncated(turn) or not isinstance(turn.candidate, Candidate):
         return None
-    sample = rollouts.samples[turn.problem_id, turn.trajectory, turn.index]
-    if sample.prompt_ids is None or sample.token_ids is None:
-        raise ValueError(f"policy {sample.policy_version} gives no token ids; training needs them")
+    prompt_ids, answer_ids = sampled_ids(rollouts, turn)
     return {
         "step": step,
         "problem_id": turn.problem_id,
         "kernel_hash": kernel_hash(turn.candidate.source, "triton"),
         "speedup": (turn.evaluation.best_known_speedup or 0.0) if by_speed else 0.0,
-        "prompt_ids": sample.prompt_ids.tolist(),
-        "answer_ids": sample.token_ids.tolist(),
+        "prompt_ids": prompt_ids.tolist(),
+        "answer_ids": answer_ids.tolist(),
     }
 
 

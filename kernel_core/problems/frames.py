@@ -66,7 +66,7 @@ def draw_flat_sizes(rng: random.Random) -> tuple[Size, ...]:
         return Size(names[0], rows.gpu, rows.cpu), Size(names[1], cols.gpu, cols.cpu)
     gpus = (rng.choice((16, 32, 64)), rng.choice((128, 256, 512)), rng.choice((1024, 2000, 2048)))
     cpus = (3, draw_cpu_size(rng, 5, 11), draw_cpu_size(rng, 18, 60))
-    return tuple(Size(name, gpu, cpu) for name, gpu, cpu in zip(names, gpus, cpus, strict=True))
+    return tuple(map(Size, names, gpus, cpus))
 
 
 def flat_frame(rng: random.Random, v: str, x: str) -> Frame:

@@ -124,23 +124,17 @@ def _bad_block(program: Program, rng: random.Random) -> Mistake | None:
     return _edited(program, "bad_block", f"BLOCK={block}", f"BLOCK={block - block // 8}")
 
 
-def _syntax_error(program: Program, rng: random.Random) -> Mistake | None:
-    right, wrong = rng.choice(
-        (
-            ("class ModelNew(nn.Module):", "class ModelNew(nn.Module)"),
-            ("tl.program_id(0)", "tl.program_id(0"),
-            ("        out = ", "       out = "),
-        )
-    )
-    return _edited(program, "syntax_error", right, wrong)
-
-
 def _unknown_function(program: Program, rng: random.Random) -> Mistake | None:
     source = fused_source(program)
     present = [(right, wrong) for right, wrong in _UNKNOWN_FUNCTIONS if right in source]
     return _edited(program, "unknown_function", *rng.choice(present))
 
 
+_SYNTAX_ERRORS = (
+    ("class ModelNew(nn.Module):", "class ModelNew(nn.Module)"),
+    ("tl.program_id(0)", "tl.program_id(0"),
+    ("        out = ", "       out = "),
+)
 _UNKNOWN_FUNCTIONS = (
     ("tl.sigmoid(", "tl.logistic("),
     ("tl.maximum(", "tl.relu("),
@@ -192,7 +186,7 @@ _TEXT: tuple[Maker, ...] = (
     _bad_block,
     _edit("missing_allocation", lambda program, _: (f"        out = {program.frame.allocation}\n", "")),
     _edit("missing_return", lambda _, rng: ("        return out\n", "")),
-    _syntax_error,
+    _edit("syntax_error", lambda _, rng: rng.choice(_SYNTAX_ERRORS)),
     _unknown_function,
     _edit("wrong_dtype", lambda program, _: _in_half_precision(program.frame.allocation)),
     _torch_decoy,

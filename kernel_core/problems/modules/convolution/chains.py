@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kernel_core.problems.modules.convolution.chain_draw import Chain, draw_chain
-from kernel_core.problems.modules.convolution.geometry import Geometry, Wish, draw_geometry
+from kernel_core.problems.modules.convolution.geometry import Geometry, draw_geometry
 from kernel_core.problems.modules.convolution.tail_ops import Kind, Op
 from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.style import draw_style, with_named_steps
@@ -17,7 +17,7 @@ from kernel_core.problems.program import dims_of
 def chained(rng: random.Random, family: str) -> Draft:
     """Operators behind a convolution, of which the family's kind is one."""
     rank = rng.choice((2, 2, 3))
-    geometry = draw_geometry(rng, Wish(rank=rank, transposed=rng.random() < 0.4, plain=True))
+    geometry = draw_geometry(rng, rank, transposed=rng.random() < 0.4, plain=True)
     chain = draw_chain(rng, family, rank)
     ops = chain.ops
     geometry = _with_known_width(geometry, {op.kind for op in ops})

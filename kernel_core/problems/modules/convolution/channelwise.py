@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kernel_core.problems.modules.convolution.geometry import Geometry, Wish, draw_geometry
+from kernel_core.problems.modules.convolution.geometry import Geometry, draw_geometry
 from kernel_core.problems.modules.convolution.single import described, forward_doc, typed
 from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.style import Style, class_docstring, draw_style
@@ -18,7 +18,7 @@ _DEFAULTS = {"stride": "1", "padding": "0", "dilation": "1"}
 
 def conv_depthwise(rng: random.Random) -> Draft:
     """One filter for each channel."""
-    geometry = draw_geometry(rng, Wish(rank=2, depthwise=True))
+    geometry = draw_geometry(rng, 2, depthwise=True)
     style = draw_style(rng)
     attribute = rng.choice(("conv", "conv2d", "depthwise", "conv_dw"))
     values = (geometry.kernel, geometry.stride, geometry.padding, geometry.dilation)
@@ -45,7 +45,7 @@ def conv_depthwise(rng: random.Random) -> Draft:
 
 def conv_pointwise(rng: random.Random) -> Draft:
     """A kernel of extent one: a matrix product over channels."""
-    geometry = draw_geometry(rng, Wish(rank=2, pointwise=True))
+    geometry = draw_geometry(rng, 2, pointwise=True)
     style = draw_style(rng)
     attribute = rng.choice(("conv", "pointwise", "proj", "conv2d"))
     extra = rng.choice(("", ", stride=1, padding=0"))
@@ -57,7 +57,7 @@ def conv_pointwise(rng: random.Random) -> Draft:
 
 def conv_depthwise_separable(rng: random.Random) -> Draft:
     """A depthwise convolution, then a pointwise one."""
-    geometry = draw_geometry(rng, Wish(rank=2, depthwise=True))
+    geometry = draw_geometry(rng, 2, depthwise=True)
     kernel, dilation = geometry.kernel[0], geometry.dilation[0]
     padding = min(geometry.padding[0], dilation * (kernel - 1) // 2)
     outputs = replace(geometry.out_channels, gpu=rng.choice((32, 48, 64, 96, 128, 160, 192)), cpu=7)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from kernel_core.problems.modules.convolution.geometry import Geometry, Wish, draw_geometry
+from kernel_core.problems.modules.convolution.geometry import Geometry, draw_geometry
 from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.style import Argument, Style, class_docstring, draw_style
 from kernel_core.problems.program import dims_of
@@ -47,8 +47,7 @@ class Option:
 
 def one_layer(rng: random.Random, rank: int, transposed: bool) -> Draft:
     """A convolution over a sequence, images or volumes."""
-    wish = Wish(rank=rank, transposed=transposed, simple=rng.random() < 0.35)
-    geometry = draw_geometry(rng, wish)
+    geometry = draw_geometry(rng, rank, transposed=transposed, simple=rng.random() < 0.35)
     style = draw_style(rng)
     operator = f"conv_transpose{rank}d" if transposed else f"conv{rank}d"
     return _module(geometry, style, rng).draft((operator,), style)

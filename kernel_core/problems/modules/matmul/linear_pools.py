@@ -21,9 +21,8 @@ def linear_pool(rng: random.Random) -> Draft:
     kind = rng.choice(("max_pool1d", "avg_pool1d"))
     size = Size("kernel_size", rng.choice((2, 4, 8, 16)), rng.choice((2, 3)))
     after = _behind_pool(rng, kind, size, linear.sizes[-1].gpu, taken)
-    attribute, layer = (
-        ("self.max_pool", "nn.MaxPool1d") if kind == "max_pool1d" else ("self.avg_pool", "nn.AvgPool1d")
-    )
+    word = kind.partition("_")[0]
+    attribute, layer = f"self.{word}_pool", f"nn.{word.capitalize()}Pool1d"
     core = Step(
         kind,
         (f"x = {attribute}(x.unsqueeze(1)).squeeze(1)",),

@@ -87,9 +87,7 @@ def draw_sizes(rng: random.Random, rank: int, most: int = _MOST) -> tuple[Size, 
     while True:
         gpu = [rng.choice(lengths) for lengths in choices]
         if min(_LEAST, most // 4) <= math.prod(gpu) <= most:
-            return tuple(
-                Size(name, length, small) for name, length, small in zip(names, gpu, cpu, strict=True)
-            )
+            return tuple(map(Size, names, gpu, cpu))
 
 
 def draw_layout(rng: random.Random, ranks: Sequence[int] = (2, 3, 3, 4), most_n: int = 1_000_000) -> Layout:

@@ -204,14 +204,6 @@ def _pool_sizes(rng: random.Random, rank: int, cpu: int) -> tuple[Size, ...]:
         lengths = [rng.choice(_LENGTHS[rank]) for _ in names]
         if 12_000_000 <= batch * channels * math.prod(lengths) <= 96_000_000:
             break
-    first = (
-        Size("batch_size", batch, 2),
-        Size(rng.choice(("channels", "features", "in_channels")), channels, 3),
-    )
-    return (
-        *first,
-        *(
-            Size(name, length, cpu + place)
-            for place, (name, length) in enumerate(zip(names, lengths, strict=True))
-        ),
-    )
+    channel_name = rng.choice(("channels", "features", "in_channels"))
+    axes = map(Size, names, lengths, range(cpu, cpu + rank))
+    return (Size("batch_size", batch, 2), Size(channel_name, channels, 3), *axes)
