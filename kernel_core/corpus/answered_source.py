@@ -73,18 +73,15 @@ def answered_exemplars(
     with answering.open_judges() as judges:
         for start in range(0, len(answers), AT_ONCE):
             part = answers[start : start + AT_ONCE]
-            for (problem, kernel), outcome in zip(part, judges.judge_each(_requests(part)), strict=True):
+            outcomes = judges.judge_each([_request(problem, kernel) for problem, kernel in part])
+            for (problem, kernel), outcome in zip(part, outcomes, strict=True):
                 yield _judged(problem, kernel, outcome, source)
             progress(f"judge {source.name}", start + len(part), len(answers))
 
 
-def _requests(answers: Sequence[tuple[Problem, GradedKernel]]) -> list[JudgeRequest]:
-    return [
-        JudgeRequest(
-            problem=problem, candidate=Candidate.from_source(kernel.source), seed=1, timing=False, fast=True
-        )
-        for problem, kernel in answers
-    ]
+def _request(problem: Problem, kernel: GradedKernel) -> JudgeRequest:
+    candidate = Candidate.from_source(kernel.source)
+    return JudgeRequest(problem=problem, candidate=candidate, seed=1, timing=False, fast=True)
 
 
 def _judged(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 
 from kernel_core.corpus import scopes
-from kernel_core.corpus.scopes import MEANINGFUL, REGISTERING, Scope
+from kernel_core.corpus.scopes import MEANINGFUL, REGISTERING, Function, Scope
 
 OWN_NAME = "@"
 OWN_ATTRIBUTE = "."
@@ -38,7 +38,7 @@ class _Canonical(ast.NodeTransformer):
     def rewritten(self) -> ast.Module:
         for node in self._tree.body:
             if isinstance(node, ast.Import | ast.ImportFrom):
-                self._scope.imported.update(scopes.import_paths(node))
+                self._visit_import(node)
         self._tree.body = self._block(self._tree.body)
         return self._tree
 
@@ -126,17 +126,15 @@ class _Canonical(ast.NodeTransformer):
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt | None:
         return None if node.value is None else self.visit_Assign(ast.Assign([node.target], node.value))
 
-    def visit_Import(self, node: ast.Import) -> None:
+    def _visit_import(self, node: ast.Import | ast.ImportFrom) -> None:
         self._scope.imported.update(scopes.import_paths(node))
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        self._scope.imported.update(scopes.import_paths(node))
+    visit_Import = visit_ImportFrom = _visit_import
 
-    def visit_Global(self, node: ast.Global) -> None:
+    def _visit_declaration(self, node: ast.Global | ast.Nonlocal) -> None:
         """Scope analysis knows; the statement itself says nothing more."""
 
-    def visit_Nonlocal(self, node: ast.Nonlocal) -> None:
-        """As `visit_Global`."""
+    visit_Global = visit_Nonlocal = _visit_declaration
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
         node.name = self._name(node.name) if node.name else None
@@ -150,7 +148,7 @@ class _Canonical(ast.NodeTransformer):
         body = self._scope
         rewritten: list[ast.stmt] = []
         for statement in node.body:
-            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            if isinstance(statement, Function):
                 self._scope = outer  # a method does not see the names of its class's body
                 rewritten.append(self._function(statement, self._attribute(statement.name), is_method=True))
                 self._scope = body
@@ -161,15 +159,12 @@ class _Canonical(ast.NodeTransformer):
         node.body = rewritten
         return node
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+    def _visit_function(self, node: Function) -> Function:
         return self._function(node, self._name(node.name), is_method=False)
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.stmt:
-        return self._function(node, self._name(node.name), is_method=False)
+    visit_FunctionDef = visit_AsyncFunctionDef = _visit_function
 
-    def _function(
-        self, node: ast.FunctionDef | ast.AsyncFunctionDef, name: str, is_method: bool
-    ) -> ast.FunctionDef | ast.AsyncFunctionDef:
+    def _function(self, node: Function, name: str, is_method: bool) -> Function:
         node.name = name
         node.decorator_list = [self.visit(decorator) for decorator in node.decorator_list]
         node.returns = None

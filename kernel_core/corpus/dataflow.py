@@ -13,9 +13,9 @@ import hashlib
 from collections.abc import Mapping
 
 from kernel_core.corpus.canonical import OWN_ATTRIBUTE, OWN_NAME
+from kernel_core.corpus.scopes import Function
 
 _COMMUTATIVE = (ast.Add, ast.Mult)
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 _MAX_DEPTH = 4
 """Methods that call methods are followed so far."""
 
@@ -26,7 +26,7 @@ def dataflow_of(tree: ast.Module) -> str:
     With several classes it covers all of them.
     """
     flows = [_Flow(node).of_method("forward", ()) for node in tree.body if isinstance(node, ast.ClassDef)]
-    functions = [node for node in tree.body if isinstance(node, _Function) and node.name.startswith(OWN_NAME)]
+    functions = [node for node in tree.body if isinstance(node, Function) and node.name.startswith(OWN_NAME)]
     flows += [_Flow().of_function(function) for function in functions]
     return _hash("module", *sorted(flows))
 
@@ -36,7 +36,7 @@ class _Flow:
 
     def __init__(self, cls: ast.ClassDef | None = None) -> None:
         body = cls.body if cls is not None else []
-        self._methods = {node.name: node for node in body if isinstance(node, _Function)}
+        self._methods = {node.name: node for node in body if isinstance(node, Function)}
         self._depth = 0
         self._layers: dict[str, str] = {}
         constructor = self._methods.get("__init__")
@@ -58,13 +58,13 @@ class _Flow:
         self._depth -= 1
         return values.get("return", "nothing")
 
-    def of_function(self, function: _Function) -> str:
+    def of_function(self, function: Function) -> str:
         """Hash a function's return value for its own parameters."""
         names = (argument.arg for argument in function.args.args)
         values = {name: f"argument {index}" for index, name in enumerate(names)}
         return self._followed(function, values).get("return", "nothing")
 
-    def _followed(self, function: _Function, values: dict[str, str]) -> dict[str, str]:
+    def _followed(self, function: Function, values: dict[str, str]) -> dict[str, str]:
         """Each variable's value at the end, and what is returned under `return`."""
         for statement in function.body:
             self._follow(statement, values)
@@ -121,7 +121,7 @@ class _Flow:
         return _hash(type(node).__name__, *words, *children)
 
 
-def _own_arguments(function: _Function) -> dict[str, str]:
+def _own_arguments(function: Function) -> dict[str, str]:
     """A method's parameters by their place."""
     return {argument.arg: f"argument {index}" for index, argument in enumerate(function.args.args[1:])}
 

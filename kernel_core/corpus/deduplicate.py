@@ -39,13 +39,10 @@ def without_exact_duplicates(exemplars: Sequence[Exemplar], drop: Drop) -> list[
         key = (exemplar.reference_hash, exemplar.kernel_hash)
         if key not in best or _rank(exemplar) < _rank(best[key]):
             best[key] = exemplar
-    kept = {exemplar.id for exemplar in best.values()}
-    seen: set[str] = set()
     result = []
     for exemplar in exemplars:
         twin = best[exemplar.reference_hash, exemplar.kernel_hash]
-        if exemplar.id in kept and exemplar.id not in seen:
-            seen.add(exemplar.id)
+        if exemplar is twin:
             result.append(exemplar)
         else:
             drop(exemplar, "exact duplicate", twin.id)
@@ -95,8 +92,11 @@ def _near_pairs(
             shingles = shingles_of(_tokens(row))
             sketch = MinHash(num_perm=_NUM_PERMUTATIONS, hashfunc=int)
             sketch.update_batch(shingles.tolist())
-            candidates = [kept[position] for position in sorted(index.query(sketch))]
-            winner = _nearly_equal(row, shingles, candidates, fingerprints, threshold)
+            own = fingerprints[row.reference_hash]
+            candidates = (kept[position] for position in sorted(index.query(sketch)))
+            near = (other for other, theirs in candidates if jaccard(shingles, theirs) >= threshold)
+            alike = (other for other in near if _alike(own, fingerprints[other.reference_hash], threshold))
+            winner = next(alike, None)
             if winner is None:
                 index.insert(len(kept), sketch)
                 kept.append((row, shingles))
@@ -109,21 +109,6 @@ def _tokens(row: Exemplar) -> list[str]:
     # The module around an extension is the same for all kernels of a task.
     code = cuda_of(row.kernel_code) if row.language == "cuda_cpp" else row.kernel_code
     return (code_tokens if row.grade else erased_tokens)(code, row.language)
-
-
-def _nearly_equal(
-    row: Exemplar,
-    shingles: Shingles,
-    candidates: Sequence[tuple[Exemplar, Shingles]],
-    fingerprints: dict[str, Fingerprint],
-    threshold: float,
-) -> Exemplar | None:
-    for other, other_shingles in candidates:
-        if jaccard(shingles, other_shingles) < threshold:
-            continue
-        if _alike(fingerprints[row.reference_hash], fingerprints[other.reference_hash], threshold):
-            return other
-    return None
 
 
 def _alike(first: Fingerprint, second: Fingerprint, threshold: float) -> bool:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import ast
 import re
 
+from kernel_core.corpus.kernelbench_form import NotAdaptable
+
 _FUNCTION = "module_fn"
 _BINDING = re.compile(r'\bm\s*\.\s*def\s*\(\s*"(\w+)"')
 _CUDA = re.compile(r"^CUDA = r'''\n(.*?)\n'''$", re.DOTALL | re.MULTILINE)
@@ -28,26 +30,26 @@ def module_fn(*arguments):
 """
 
 
-def as_model_new(functional: str, code: str, name: str) -> tuple[str] | str:
-    """The kernel as a Python module that defines `ModelNew`, or why it cannot be made one.
+def as_model_new(functional: str, code: str, name: str) -> str:
+    """The kernel as a Python module that defines `ModelNew`. Raises `NotAdaptable`.
 
     `name` is the extension's: a word that no other kernel has.
     """
     bindings = _BINDING.findall(code)
     if "PYBIND11_MODULE" not in code or not bindings:
-        return "the kernel binds no function to Python"
+        raise NotAdaptable("the kernel binds no function to Python")
     if len(bindings) > 1 and "forward" not in bindings:
-        return "several functions are bound and none is called forward"
+        raise NotAdaptable("several functions are bound and none is called forward")
     try:
         tree = ast.parse(functional)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return "the functional module is not Python"
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise NotAdaptable("the functional module is not Python") from error
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     if "Model" not in classes or _FUNCTION not in functions:
-        return f"the functional module has no Model or no {_FUNCTION}"
+        raise NotAdaptable(f"the functional module has no Model or no {_FUNCTION}")
     if not _calls_given_function(classes["Model"]):
-        return f"the functional Model does not take {_FUNCTION} as an argument of forward"
+        raise NotAdaptable(f"the functional Model does not take {_FUNCTION} as an argument of forward")
     lines = functional.splitlines(keepends=True)
     function = functions[_FUNCTION]
     first = min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
@@ -55,7 +57,7 @@ def as_model_new(functional: str, code: str, name: str) -> tuple[str] | str:
     binding = "forward" if "forward" in bindings else bindings[0]
     before = _BEFORE.format(code=_literal(code), name=name, binding=binding)
     text = "".join((*lines[: first - 1], before, *lines[function.end_lineno :]))
-    return (re.sub(r"\bModel\b", "ModelNew", text),)
+    return re.sub(r"\bModel\b", "ModelNew", text)
 
 
 def cuda_of(kernel: str) -> str:

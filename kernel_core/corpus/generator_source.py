@@ -15,7 +15,7 @@ from kernel_core.errors import ConfigError
 from kernel_core.problems.generate import generate
 from kernel_core.problems.generators import ENDLESS_SUITES, draw_graphs, generator_of
 from kernel_core.problems.graded import Generated, GradedKernel
-from kernel_core.problems.modules.generate import draw_modules
+from kernel_core.problems.modules.generate import generate_modules
 from kernel_core.problems.modules.groups import GROUPS
 from kernel_core.records import Exemplar, Problem
 
@@ -84,12 +84,12 @@ def _modules(config: IngestConfig) -> Iterator[Generated]:
 def _drawn_modules(config: IngestConfig) -> Iterator[Problem]:
     families = _kept(generator_of("modules").trained, config)
     if config.modules_rows:
-        yield from draw_modules("train", config.modules_rows, config.seed, families)
+        yield from generate_modules("train", config.modules_rows, config.seed, families)
     for number, (name, group) in enumerate(GROUPS.items(), start=1):
         kept = _kept(group, config)
         count = int(config.modules_rows * config.modules_more.get(name, 0.0)) * len(kept) // len(group)
         if count:
-            yield from draw_modules("train", count, config.seed + number, kept)
+            yield from generate_modules("train", count, config.seed + number, kept)
 
 
 def _graphs(config: IngestConfig) -> Iterator[Generated]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
 
 # Strings and comments are matched first, so that a name inside them is text and stays.
 _WORDS = re.compile(
@@ -17,73 +16,58 @@ _WORDS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Adapted:
-    """A reference with a class `Model` and a kernel with a class `ModelNew`."""
-
-    reference: str
-    kernel: str
+class NotAdaptable(ValueError):
+    """A published row cannot be put into KernelBench's form, for the reason given."""
 
 
-def in_kernelbench_form(reference: str, kernel: str, entry_point: str) -> Adapted | str:
-    """The pair in KernelBench's form, or why it cannot be put there."""
+def in_kernelbench_form(reference: str, kernel: str, entry_point: str) -> tuple[str, str]:
+    """The pair with classes `Model` and `ModelNew`. Raises `NotAdaptable`."""
     flat = _with_flat_init_inputs(reference, entry_point)
-    if not isinstance(flat, tuple):
-        return flat
-    renamed = _renamed(flat[0], entry_point, "Model")
+    renamed = _renamed(flat, entry_point, "Model")
     renamed_kernel = _renamed(kernel, f"{entry_point}New", "ModelNew")
-    if renamed is None or renamed_kernel is None:
-        return "another class is called Model or ModelNew"
     if "class ModelNew" not in renamed_kernel:
-        return "the kernel has no class named after the entry point"
-    return Adapted(renamed, renamed_kernel)
+        raise NotAdaptable("the kernel has no class named after the entry point")
+    return renamed, renamed_kernel
 
 
-def _renamed(source: str, old: str, new: str) -> str | None:
-    """The source with one identifier replaced; None when the new one is taken."""
+def _renamed(source: str, old: str, new: str) -> str:
+    """The source with one identifier replaced."""
     if old == new:
         return source
     if new in _WORDS.findall(source):
-        return None
+        raise NotAdaptable("another class is called Model or ModelNew")
     return _WORDS.sub(lambda match: new if match.group() == old else match.group(), source)
 
 
-def _with_flat_init_inputs(reference: str, entry_point: str) -> tuple[str] | str:
+def _with_flat_init_inputs(reference: str, entry_point: str) -> str:
     try:
         tree = ast.parse(reference)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return "the reference is not Python"
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise NotAdaptable("the reference is not Python") from error
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     function, cls = functions.get("get_init_inputs"), classes.get(entry_point)
     if function is None or cls is None:
-        return "no get_init_inputs, or no class named after the entry point"
-    pair = _returned_pair(function)
-    if pair is None:
-        return "the init inputs are not a literal pair of a list and a dictionary"
-    values = _laid_out(pair, cls, reference)
+        raise NotAdaptable("no get_init_inputs, or no class named after the entry point")
+    values = _laid_out(*_returned_pair(function), cls, reference)
     if values is None:
-        return "the init inputs' keywords do not follow __init__'s parameters"
+        raise NotAdaptable("the init inputs' keywords do not follow __init__'s parameters")
     lines = reference.splitlines(keepends=True)
     new = f"def get_init_inputs():\n    return [{', '.join(values)}]\n"
     assert function.end_lineno is not None
-    return ("".join((*lines[: function.lineno - 1], new, *lines[function.end_lineno :])),)
+    return "".join((*lines[: function.lineno - 1], new, *lines[function.end_lineno :]))
 
 
-def _returned_pair(function: ast.FunctionDef) -> tuple[ast.List, ast.Dict] | None:
-    returned = function.body[-1]
-    if len(function.body) != 1 or not isinstance(returned, ast.Return):
-        return None
-    if not isinstance(returned.value, ast.List | ast.Tuple) or len(returned.value.elts) != 2:
-        return None
-    positional, keywords = returned.value.elts
-    if isinstance(positional, ast.List) and isinstance(keywords, ast.Dict):
-        return positional, keywords
-    return None
+def _returned_pair(function: ast.FunctionDef) -> tuple[ast.List, ast.Dict]:
+    match function.body:
+        case [ast.Return(ast.List([ast.List() as positional, ast.Dict() as keywords]))]:
+            return positional, keywords
+        case [ast.Return(ast.Tuple([ast.List() as positional, ast.Dict() as keywords]))]:
+            return positional, keywords
+    raise NotAdaptable("the init inputs are not a literal pair of a list and a dictionary")
 
 
-def _laid_out(pair: tuple[ast.List, ast.Dict], cls: ast.ClassDef, text: str) -> list[str] | None:
-    positional, keywords = pair
+def _laid_out(positional: ast.List, keywords: ast.Dict, cls: ast.ClassDef, text: str) -> list[str] | None:
     values = [ast.get_source_segment(text, value) or "" for value in positional.elts]
     named = {
         key.value: ast.get_source_segment(text, value) or ""

@@ -8,8 +8,7 @@ let the same operator at other sizes pass: a policy has to learn operators.
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from kernel_core.corpus.normalise import NotPython, reference_hash
 from kernel_core.corpus.shingles import Shingles, code_tokens, jaccard, shingles_of
@@ -17,25 +16,15 @@ from kernel_core.errors import NotAProblem
 from kernel_core.problems.evaluation_sizes import has_evaluation_sizes, size_tuple
 from kernel_core.problems.load import KERNELBENCH_LEVELS, load_kernelbench
 from kernel_core.problems.source import parse_problem
-from kernel_core.records import Problem, Record
+from kernel_core.records import Problem
 from kernel_core.store import digest_of
 
 NEAR_DUPLICATE = 0.9
 """Jaccard similarity of shingles over tokens with their names and numbers."""
-_MAX_EXAMPLES = 5
 
 SAME = "KernelBench's problem"
 NEAR = "near duplicate of KernelBench's problem"
 SIZES = "sizes of KernelBench's problem"
-
-
-class LeakReport(Record):
-    """Counts, by rule, of problems that leak KernelBench, with examples."""
-
-    num_problems: int
-    num_evaluation_problems: int
-    by_reason: dict[str, int]
-    examples: tuple[str, ...]
 
 
 class KernelBenchLeaks:
@@ -77,23 +66,6 @@ class KernelBenchLeaks:
         except NotAProblem:
             return None
         return self.leak(problem)
-
-    def report(self, problems: Iterable[Problem]) -> LeakReport:
-        """Count the leaks among `problems`."""
-        reasons: Counter[str] = Counter()
-        examples: list[str] = []
-        num_problems = 0
-        for problem in problems:
-            num_problems += 1
-            if leak := self.leak(problem):
-                reasons[leak[0]] += 1
-                examples.append(f"{problem.id}: {leak[0]} {leak[1]}")
-        return LeakReport(
-            num_problems=num_problems,
-            num_evaluation_problems=len(self.problems),
-            by_reason=dict(reasons),
-            examples=tuple(examples[:_MAX_EXAMPLES]),
-        )
 
 
 def known_kernelbench() -> KernelBenchLeaks | None:

@@ -12,10 +12,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from kernel_core.corpus.extension_form import as_model_new
-from kernel_core.corpus.kernelbench_form import in_kernelbench_form
+from kernel_core.corpus.kernelbench_form import NotAdaptable, in_kernelbench_form
 from kernel_core.corpus.normalise import NotPython, fingerprint, kernel_hash
 from kernel_core.corpus.refusal import RowRefused
-from kernel_core.corpus.registry import ColumnType, Source
+from kernel_core.corpus.registry import Source
 from kernel_core.records import Exemplar, sha256_text
 
 OWN_LAYOUT = "exemplar"
@@ -24,27 +24,7 @@ MAX_KERNEL_CHARS = 100_000
 MAX_BELIEVED_SPEEDUP = 10.0
 """Claims beyond it come from exploits of the harness of their time more often than from kernels."""
 
-_COMPUTED = ("id", "reference_hash", "kernel_hash", "source", "source_revision")
 _VERIFIED = ("verified", "verified_speedup", "predicted_speedup", "verified_by")
-_OWN_TYPES: dict[str, ColumnType] = {
-    "task_level": "int",
-    "task_id": "int",
-    "claimed_correct": "bool",
-    "claimed_speedup": "float",
-    "verified_speedup": "float",
-    "predicted_speedup": "float",
-}
-
-
-def own_columns() -> dict[str, ColumnType]:
-    """The columns of a file of exemplars; those that are computed may be left out and are not believed."""
-    return {name: _OWN_TYPES.get(name, "string") for name in Exemplar.model_fields}
-
-
-def required_columns() -> list[str]:
-    """The columns that a file of exemplars must have."""
-    fields = Exemplar.model_fields.items()
-    return [name for name, field in fields if field.is_required() and name not in _COMPUTED]
 
 
 def to_exemplar(values: Mapping[str, Any], layout: str, source: Source) -> tuple[Exemplar, tuple[str, ...]]:
@@ -71,12 +51,12 @@ def to_exemplar(values: Mapping[str, Any], layout: str, source: Source) -> tuple
 def _kernelbook(values: Mapping[str, Any], source: Source) -> tuple[dict[str, Any], tuple[str, ...]]:
     entry = _text(values, "entry_point")
     reference, kernel = _text(values, "python_code"), _text(values, "triton_code")
-    adapted = in_kernelbench_form(reference, kernel, entry)
     notes: tuple[str, ...] = ()
-    if isinstance(adapted, str):
-        notes = (f"kept as published, not in KernelBench's form: {adapted}",)
-    else:
-        reference, kernel, entry = adapted.reference, adapted.kernel, "Model"
+    try:
+        reference, kernel = in_kernelbench_form(reference, kernel, entry)
+        entry = "Model"
+    except NotAdaptable as error:
+        notes = (f"kept as published, not in KernelBench's form: {error}",)
     origin = f"{values['repo_name']} ({values['repo_link']}, {', '.join(values['licenses'] or ())})"
     fields = {
         **_origin(source, str(values["uuid"])),
@@ -103,11 +83,11 @@ def _sakana(values: Mapping[str, Any], source: Source) -> tuple[dict[str, Any], 
     # The kernel's name repeats within a task; only the table's own index tells its rows apart.
     key = f"{level}/{task}/{values['Kernel_Name']}/{values['__index_level_0__']}"
     code = _text(values, "CUDA_Code")
-    wrapped = as_model_new(values["PyTorch_Code_Functional"] or "", code, f"kernel_{sha256_text(code)[:16]}")
-    if isinstance(wrapped, str):
-        notes.append(f"kept as published, not a ModelNew: {wrapped}")
-    else:
-        code = wrapped[0]
+    functional, name = values["PyTorch_Code_Functional"] or "", f"kernel_{sha256_text(code)[:16]}"
+    try:
+        code = as_model_new(functional, code, name)
+    except NotAdaptable as error:
+        notes.append(f"kept as published, not a ModelNew: {error}")
     fields = {
         **_origin(source, key),
         "attribution": source.attribution,

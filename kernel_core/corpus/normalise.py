@@ -65,7 +65,8 @@ def fingerprint(source: str) -> Fingerprint:
         operators, axes, inputs = operators_of(tree), axes_of(tree), inputs_of(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise NotPython(f"{type(error).__name__}: {error}") from error
-    numberless = without_numbers(tokens)
+    numberless = [_NUMBER if token.startswith("#") else token for token in tokens]
+    nameless = [_NAME if token[:1] in "@." and token[1:].isdigit() else token for token in numberless]
     return Fingerprint(
         reference_hash=hash_tokens(tokens),
         structure_hash=hash_tokens(numberless),
@@ -73,7 +74,7 @@ def fingerprint(source: str) -> Fingerprint:
         dataflow=dataflow,
         axes=axes,
         inputs=inputs,
-        shingles=shingles_of(without_names(numberless)),
+        shingles=shingles_of(nameless),
     )
 
 
@@ -85,16 +86,6 @@ def reference_hash(source: str) -> str:
 def kernel_hash(source: str, language: str) -> str:
     """Hex SHA-256 of a kernel's tokens: comments, blank lines and spacing do not count, names do."""
     return hash_tokens(code_tokens(source, language))
-
-
-def without_numbers(tokens: list[str]) -> list[str]:
-    """The tokens with every number replaced by one and the same."""
-    return [_NUMBER if token.startswith("#") else token for token in tokens]
-
-
-def without_names(tokens: list[str]) -> list[str]:
-    """The tokens with the author's own names erased."""
-    return [_NAME if token[:1] in "@." and token[1:].isdigit() else token for token in tokens]
 
 
 def hash_tokens(tokens: list[str]) -> str:

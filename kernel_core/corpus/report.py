@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from pydantic import Field
@@ -75,28 +76,27 @@ class DropCount:
     """Counts dropped rows while an ingest runs."""
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[str, str, str], int] = {}
-        self._examples: dict[tuple[str, str, str], list[str]] = {}
+        self._examples: dict[tuple[str, str, str], list[str]] = defaultdict(list)
 
     def add(self, source: str, step: str, reason: str, example: str) -> None:
         """Count one row."""
-        key = (source, step, reason)
-        self._counts[key] = self._counts.get(key, 0) + 1
-        examples = self._examples.setdefault(key, [])
-        if len(examples) < _MAX_EXAMPLES:
-            examples.append(example)
+        self._examples[source, step, reason].append(example)
 
     def dropped(self) -> tuple[Dropped, ...]:
         """Everything counted, in the order of first appearance."""
         return tuple(
             Dropped(
-                source=key[0], step=key[1], reason=key[2], count=count, examples=tuple(self._examples[key])
+                source=source,
+                step=step,
+                reason=reason,
+                count=len(examples),
+                examples=tuple(examples[:_MAX_EXAMPLES]),
             )
-            for key, count in self._counts.items()
+            for (source, step, reason), examples in self._examples.items()
         )
 
 
-def top_reasons(dropped: Iterable[Dropped], limit: int = 3) -> str:
+def top_reasons(dropped: Iterable[Dropped]) -> str:
     """The most frequent reasons as a phrase."""
-    most = sorted(dropped, key=lambda entry: -entry.count)[:limit]
+    most = sorted(dropped, key=lambda entry: -entry.count)[:_MAX_EXAMPLES]
     return ", ".join(f"{entry.count} {entry.reason}" for entry in most) or "no rows came"

@@ -15,10 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kernel_core.corpus.layouts import OWN_LAYOUT, own_columns, required_columns
+from kernel_core.corpus.layouts import OWN_LAYOUT
 from kernel_core.corpus.refusal import RowRefused
 from kernel_core.corpus.registry import ColumnType, Registry, Source, unavailable
+from kernel_core.corpus.table import SCHEMA
 from kernel_core.errors import CallerError
+from kernel_core.records import Exemplar
 
 _BATCH_ROWS = 256
 _MAX_LINE_BYTES = 4_000_000
@@ -30,6 +32,11 @@ _PYTHON_TYPES: dict[ColumnType, tuple[type, ...]] = {
     "bool": (bool,),
     "list of string": (list,),
 }
+_COMPUTED = ("id", "reference_hash", "kernel_hash", "source", "source_revision")
+_REQUIRED = [
+    name for name, field in Exemplar.model_fields.items() if field.is_required() and name not in _COMPUTED
+]
+"""Columns that a file of exemplars must have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +75,7 @@ def check_columns(columns: Mapping[str, str], source: Source, registry: Registry
     layout = source.layout or _layout_of(columns, source, registry)
     published = own_columns() if layout == OWN_LAYOUT else registry.layouts[layout]
     came = f"the columns that came: {', '.join(sorted(columns))}"
-    required = required_columns() if layout == OWN_LAYOUT else published
-    for name in required:
+    for name in _REQUIRED if layout == OWN_LAYOUT else published:
         if name not in columns:
             raise CallerError(f"source {source.name}: column {name} of {layout} is missing; {came}")
     for name, kind in columns.items():
@@ -81,6 +87,11 @@ def check_columns(columns: Mapping[str, str], source: Source, registry: Registry
                 f"source {source.name}: column {name} is {kind}, {layout} publishes {published[name]}; {came}"
             )
     return layout
+
+
+def own_columns() -> dict[str, str]:
+    """The columns of a file of exemplars; those that are computed may be left out and are not believed."""
+    return {field.name: _arrow_kind(field.type) for field in SCHEMA}
 
 
 def _layout_of(columns: Mapping[str, str], source: Source, registry: Registry) -> str:

@@ -12,7 +12,7 @@ MEANINGFUL = frozenset({"forward", "backward", "setup_context", "get_inputs", "g
 REGISTERING = frozenset({"register_buffer", "register_parameter", "register_module", "add_module"})
 """Methods of a module that make an attribute named by their first argument."""
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -37,7 +37,7 @@ class Scope:
 def bindings(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Each binding of a name by these statements in their own scope, in order, repeats included."""
     for node in nodes:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        if isinstance(node, Function | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.Import | ast.ImportFrom):
             yield from (bound for bound, _ in import_paths(node))
@@ -92,9 +92,10 @@ def own_attributes(nodes: Sequence[ast.AST]) -> frozenset[str]:
     names: set[str] = set()
     for cls in (node for node in nodes if isinstance(node, ast.ClassDef)):
         names.update(bindings(cls.body))
-        for method in (node for node in cls.body if isinstance(node, _Function)):
+        for method in (node for node in cls.body if isinstance(node, Function)):
             names.update(_attributes_set_by(method))
-    return frozenset(name for name in names if name not in MEANINGFUL and not _is_dunder(name))
+    dunder = {name for name in names if name.startswith("__") and name.endswith("__")}
+    return frozenset(names - MEANINGFUL - dunder)
 
 
 def parameters_by_callee(nodes: Sequence[ast.AST]) -> dict[str, list[str]]:
@@ -102,12 +103,12 @@ def parameters_by_callee(nodes: Sequence[ast.AST]) -> dict[str, list[str]]:
     parameters: dict[str, list[str]] = {}
     methods: set[ast.AST] = set()
     for cls in (node for node in nodes if isinstance(node, ast.ClassDef)):
-        for method in (node for node in cls.body if isinstance(node, _Function)):
+        for method in (node for node in cls.body if isinstance(node, Function)):
             methods.add(method)
             name = cls.name if method.name == "__init__" else method.name
             parameters.setdefault(name, [argument.arg for argument in arguments_of(method.args)[1:]])
     for node in nodes:
-        if isinstance(node, _Function) and node not in methods:
+        if isinstance(node, Function) and node not in methods:
             parameters.setdefault(node.name, [argument.arg for argument in arguments_of(node.args)])
     return parameters
 
@@ -119,7 +120,7 @@ def is_main_guard(node: ast.stmt) -> bool:
     )
 
 
-def _attributes_set_by(method: _Function) -> Iterator[str]:
+def _attributes_set_by(method: Function) -> Iterator[str]:
     receiver = next((argument.arg for argument in arguments_of(method.args)), None)
     for node in ast.walk(method):
         if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
@@ -137,7 +138,3 @@ def _is_literal(node: ast.expr) -> bool:
     if isinstance(node, ast.Tuple | ast.List):
         return all(_is_literal(item) for item in node.elts)
     return isinstance(node, ast.Constant)
-
-
-def _is_dunder(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")

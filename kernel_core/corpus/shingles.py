@@ -25,22 +25,10 @@ _CUDA = re.compile(
 )
 _WORD = re.compile(r"[A-Za-z_]")
 _CUDA_WORDS = (
-    *(
-        "int",
-        "float",
-        "double",
-        "half",
-        "bool",
-        "char",
-        "void",
-        "unsigned",
-        "long",
-        "auto",
-        "const",
-        "static",
-    ),
-    *("struct", "template", "typename", "constexpr", "inline", "switch", "case", "do", "sizeof", "define"),
-    *("threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "dim3", "float2", "float4", "half2"),
+    *("int", "float", "double", "half", "bool", "char", "void", "unsigned", "long", "auto", "const"),
+    *("static", "struct", "template", "typename", "constexpr", "inline", "switch", "case", "do", "sizeof"),
+    *("define", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "dim3"),
+    *("float2", "float4", "half2"),
     *("max", "min", "range", "len", "sum", "abs", "pragma", "unroll", "include", r"__\w+", r"atomic\w+"),
     *("(?:exp|log|sqrt|rsqrt|tanh|erf|pow|fabs|fmax|fmin|sin|cos|floor)f?",),
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +76,8 @@ def build_snapshot(
     drops = DropCount()
     exemplars, survivors = _cleaned(
         [exemplar for part in parts for exemplar in part.exemplars],
-        _Rules(Decontaminator(problems, config.decontaminate_against), kernelbench),
         problems,
+        kernelbench,
         config,
         drops,
         progress,
@@ -145,21 +144,6 @@ def _sources(config: IngestConfig, store: Store, registry: Registry) -> list[Sou
     return sources
 
 
-@dataclass(frozen=True)
-class _Rules:
-    """Problems that no exemplar may leak: the named suites, and KernelBench where it is available."""
-
-    suites: Decontaminator
-    kernelbench: KernelBenchLeaks | None
-
-    def leak(self, exemplar: Exemplar, identity: Fingerprint) -> tuple[str, str] | None:
-        """The reason and the problem, or None."""
-        leak = self.suites.leak(exemplar, identity)
-        if leak is None and self.kernelbench is not None:
-            leak = self.kernelbench.leak_of_source(exemplar.reference_code)
-        return leak
-
-
 def _digest(config: IngestConfig, sources: Sequence[Source], kernelbench: KernelBenchLeaks | None) -> str:
     return digest_of(
         {
@@ -177,8 +161,8 @@ def _digest(config: IngestConfig, sources: Sequence[Source], kernelbench: Kernel
 
 def _cleaned(
     exemplars: list[Exemplar],
-    rules: _Rules,
     problems: Sequence[Problem],
+    kernelbench: KernelBenchLeaks | None,
     config: IngestConfig,
     drops: DropCount,
     progress: Progress,
@@ -187,12 +171,16 @@ def _cleaned(
 
     Beside the rows comes what of them is nearest to the evaluation problems.
     """
+    suites = Decontaminator(problems, config.decontaminate_against)
     fingerprints: dict[str, Fingerprint] = {}
     clean: list[Exemplar] = []
     for position, exemplar in enumerate(exemplars):
         identity = fingerprints.get(exemplar.reference_hash) or fingerprint(exemplar.reference_code)
         fingerprints[exemplar.reference_hash] = identity
-        if leak := rules.leak(exemplar, identity):
+        leak = suites.leak(exemplar, identity)
+        if leak is None and kernelbench is not None:
+            leak = kernelbench.leak_of_source(exemplar.reference_code)
+        if leak is not None:
             reason, problem_id = leak
             drops.add(exemplar.source, "decontaminate", reason, f"{exemplar.row_key} = {problem_id}")
         else:
@@ -250,11 +238,7 @@ def _meta(digest: str, report: Report) -> dict[str, Any]:
         "schema_version": table.SCHEMA_VERSION,
         "normaliser_version": NORMALISER_VERSION,
         "sources": {
-            entry.source: {
-                "revision": entry.revision,
-                "licence": entry.licence,
-                "attribution": entry.attribution,
-            }
+            entry.source: entry.model_dump(include={"revision", "licence", "attribution"})
             for entry in report.sources
         },
         "num_exemplars": report.num_exemplars,

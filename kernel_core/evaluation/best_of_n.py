@@ -12,13 +12,8 @@ from pydantic import ValidationError
 
 from kernel_core.batches import Batch, EachBatch, Work, in_order
 from kernel_core.config import BestOfNConfig
+from kernel_core.dialogue import resumable
 from kernel_core.dialogue.answers import PIECES
-from kernel_core.dialogue.resumable import (
-    converse,
-    digest_of_answers,
-    digest_of_stage,
-    finished,
-)
 from kernel_core.errors import Corrupt
 from kernel_core.evaluation.metrics import SpeedKind
 from kernel_core.evaluation.winners import Rejudged, Selected, select, speedup_of
@@ -97,11 +92,11 @@ def best_of_n(
     `memory` keeps which problems pay for nothing; `each` works on batches of problems, and on each winner.
     """
     problems = load_audited(config.problems, memory).problems
-    digest = digest_of_stage(config, problems, policy.version, gym)
-    if finished(store, KIND, digest):
+    digest = resumable.digest_of_stage(config, problems, policy.version, gym)
+    if resumable.finished(store, KIND, digest):
         return load_selection(store)
     parallel = config.mode == "parallel"
-    held = converse(
+    held = resumable.converse(
         policy,
         gym,
         problems,
@@ -110,7 +105,7 @@ def best_of_n(
         samples=config.n if parallel else 1,
         device=config.policy.device,
         seed=config.seed,
-        digests=(digest_of_answers(config, problems, policy.version), digest),
+        digests=(resumable.digest_of_answers(config, problems, policy.version), digest),
         store=store,
         progress=progress,
         each=each,

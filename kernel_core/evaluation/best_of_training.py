@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernel_core.config import TrainConfig
@@ -40,9 +40,10 @@ def best_of_training(
     problems = load_audited(config.problems, memory).problems
     by_problem: dict[str, list[_Row]] = {problem.id: [] for problem in problems}
     newest_version = ""
-    for row in _rows(training):
-        by_problem.get(row["problem_id"], []).append(row)
-        newest_version = row["policy_version"]
+    for name in sorted(training.names("evaluations")):
+        for row in unpacked(training.read(f"evaluations/{name}"), _COLUMNS):
+            by_problem.get(row["problem_id"], []).append(row)
+            newest_version = row["policy_version"]
     kind: SpeedKind = "measured" if config.gym.device == "cuda" else "predicted"
     selected = []
     for done, problem in enumerate(problems, start=1):
@@ -59,12 +60,6 @@ def best_of_training(
     )
     seal_selection(selection, {}, {}, store)
     return selection
-
-
-def _rows(training: Store) -> Iterator[_Row]:
-    """Yield a row for each judged turn of a training, in order."""
-    for name in sorted(training.names("evaluations")):
-        yield from unpacked(training.read(f"evaluations/{name}"), _COLUMNS)
 
 
 def _best_of(problem: Problem, rows: Sequence[_Row], gym: Gym, kind: SpeedKind, seed: int) -> Selected:

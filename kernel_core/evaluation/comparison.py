@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from statistics import fmean
 from typing import Any, Literal
 
 from kernel_core.errors import ConfigError
 from kernel_core.evaluation.metrics import (
     Outcome,
-    ProblemOutcomes,
     Scorecard,
     SpeedKind,
     View,
     outcomes_in,
+    pass_at_k_of,
     speedups_of,
 )
 from kernel_core.evaluation.statistics import (
@@ -21,7 +22,6 @@ from kernel_core.evaluation.statistics import (
     geometric_mean,
     geometric_mean_ratio,
     mean_difference,
-    pass_at_k,
 )
 from kernel_core.records import Record
 
@@ -117,7 +117,8 @@ def compare(before: Scorecard, after: Scorecard) -> Comparison:
 
 def _changes(before: Scorecard, after: Scorecard, view: View, kind: SpeedKind) -> list[Change]:
     befores = [outcomes_in(problem, view, kind) for problem in before.problems]
-    afters = [outcomes_in(problem, view, kind) for problem in _in_order_of(before, after)]
+    by_id = {problem.problem_id: problem for problem in after.problems}
+    afters = [outcomes_in(by_id[problem.problem_id], view, kind) for problem in before.problems]
 
     def of_shares(metric: str, share: Callable[[Samples], float]) -> Change:
         old, new = list(map(share, befores)), list(map(share, afters))
@@ -125,18 +126,18 @@ def _changes(before: Scorecard, after: Scorecard, view: View, kind: SpeedKind) -
             metric=metric,
             view=view,
             unit="share",
-            before=sum(old) / len(old),
-            after=sum(new) / len(new),
+            before=fmean(old),
+            after=fmean(new),
             change=mean_difference(old, new),
         )
 
     shares: dict[str, Callable[[Samples], float]] = {
-        "format_rate": lambda samples: _mean(o.formatted for o in samples),
-        "compile_rate": lambda samples: _mean(o.compiled for o in samples),
-        "correct_rate": lambda samples: _mean(o.correct for o in samples),
+        "format_rate": lambda samples: fmean(o.formatted for o in samples),
+        "compile_rate": lambda samples: fmean(o.compiled for o in samples),
+        "correct_rate": lambda samples: fmean(o.correct for o in samples),
     }
     for k in sorted(set(before.k) & set(after.k)):
-        shares[f"pass@{k}"] = partial(_pass_at_k, k=k)
+        shares[f"pass@{k}"] = partial(pass_at_k_of, k=k)
     for p in sorted(set(before.thresholds) & set(after.thresholds)):
         shares[f"fast_{p:g} ({kind})"] = partial(_faster_than, threshold=p, kind=kind)
     changes = [of_shares(metric, share) for metric, share in shares.items()]
@@ -161,18 +162,17 @@ def _require_comparable(before: Scorecard, after: Scorecard) -> None:
             f"one scorecard has {before.headline} speed-ups and the other {after.headline} ones; "
             "evaluate both on the same kind of device"
         )
-    tolerances = {card.conditions.tolerance for card in (before, after)}
-    if len(tolerances) > 1:
-        raise ConfigError(
-            f"the verdicts are under different tolerances ({' and '.join(sorted(tolerances))}); "
-            "judge the answers of one again with `dojo runs judge`"
-        )
-    baselines = {card.conditions.baseline for card in (before, after)}
-    if before.headline == "measured" and len(baselines) > 1:
-        raise ConfigError(
-            f"the speed-ups are over different baselines ({' and '.join(sorted(baselines))}); "
-            "judge the answers of one again with `dojo runs judge`"
-        )
+    conditions = (before.conditions, after.conditions)
+    baselines = {condition.baseline for condition in conditions if before.headline == "measured"}
+    for words, values in (
+        ("verdicts are under different tolerances", {condition.tolerance for condition in conditions}),
+        ("speed-ups are over different baselines", baselines),
+    ):
+        if len(values) > 1:
+            raise ConfigError(
+                f"the {words} ({' and '.join(sorted(values))}); "
+                "judge the answers of one again with `dojo runs judge`"
+            )
     old, new = ({(p.problem_id, p.sha256) for p in card.problems} for card in (before, after))
     if old != new:
         different = sorted({problem_id for problem_id, _ in old ^ new})
@@ -180,11 +180,6 @@ def _require_comparable(before: Scorecard, after: Scorecard) -> None:
             f"the scorecards differ in {len(different)} problems (first: {different[0]}); "
             "evaluate both on the same problems"
         )
-
-
-def _in_order_of(before: Scorecard, after: Scorecard) -> list[ProblemOutcomes]:
-    by_id = {problem.problem_id: problem for problem in after.problems}
-    return [by_id[problem.problem_id] for problem in before.problems]
 
 
 def _solved(card: Scorecard) -> dict[str, None]:
@@ -195,14 +190,5 @@ def _solved(card: Scorecard) -> dict[str, None]:
     }
 
 
-def _mean(holds: Iterable[bool]) -> float:
-    values = list(holds)
-    return sum(values) / len(values)
-
-
-def _pass_at_k(samples: Samples, k: int) -> float:
-    return pass_at_k(len(samples), sum(outcome.correct for outcome in samples), k)
-
-
 def _faster_than(samples: Samples, threshold: float, kind: SpeedKind) -> float:
-    return _mean(outcome.faster_than(threshold, kind) for outcome in samples)
+    return fmean(outcome.faster_than(threshold, kind) for outcome in samples)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
 from typing import Any
 
 from kernel_core.evaluation.metrics import SpeedKind, in_words
@@ -49,22 +49,22 @@ class Shown(Record):
 
 def best_answers(store: Store) -> list[Shown]:
     """The fastest correct answer to each problem, or else its last one, in order of problems."""
-    return _one_a_problem(store, lambda new, old: _worth(new) >= _worth(old))
+    return [max(reversed(answers), key=_worth) for answers in _by_problem(store)]
 
 
 def extremes(store: Store) -> tuple[list[Shown], list[Shown]]:
     """The best and the worst answers, at most `MOST_SHOWN` each, each of another problem."""
-    best = _one_a_problem(store, lambda new, old: _rank(new) > _rank(old))
-    worst = _one_a_problem(store, lambda new, old: _rank(new) < _rank(old))
+    by_problem = _by_problem(store)
+    best = [max(answers, key=_rank) for answers in by_problem]
+    worst = [min(answers, key=_rank) for answers in by_problem]
     return sorted(best, key=_rank, reverse=True)[:MOST_SHOWN], sorted(worst, key=_rank)[:MOST_SHOWN]
 
 
-def _one_a_problem(store: Store, is_wanted: Callable[[Shown, Shown], bool]) -> list[Shown]:
-    rows = unpacked(store.read("evaluations.parquet"), _COLUMNS)
-    by_problem: dict[str, Shown] = {}
-    for shown in map(_shown, rows):
-        if shown.problem_id not in by_problem or is_wanted(shown, by_problem[shown.problem_id]):
-            by_problem[shown.problem_id] = shown
+def _by_problem(store: Store) -> list[list[Shown]]:
+    """The answers to each problem, in order."""
+    by_problem: dict[str, list[Shown]] = defaultdict(list)
+    for shown in map(_shown, unpacked(store.read("evaluations.parquet"), _COLUMNS)):
+        by_problem[shown.problem_id].append(shown)
     return list(by_problem.values())
 
 

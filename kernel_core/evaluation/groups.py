@@ -8,7 +8,7 @@ seeds also over seeds (`statistics.py`). An arm of one seed shows one training a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kernel_core.evaluation.metrics import Scorecard
@@ -40,8 +40,8 @@ class JudgedAnswer(NamedTuple):
     """Without a verdict the answer stays in every denominator, as not correct, and is counted."""
 
 
-Metric = Callable[[Sequence[JudgedAnswer]], float | None]
-"""A share of one problem's answers; None where they are too few."""
+Answered = Mapping[str, Sequence[JudgedAnswer]]
+"""Answers by problem, or by arm."""
 
 
 def group_of(problem_id: str) -> str:
@@ -86,77 +86,69 @@ def answers_of(card: Scorecard) -> list[JudgedAnswer]:
     ]
 
 
-def metrics(k: Sequence[int] = K, *, timed: bool) -> dict[str, Metric]:
+def metrics(answers: Sequence[JudgedAnswer], *, timed: bool) -> dict[str, float | None]:
     """The figures of a problem by name: pass@1, fast_p at each threshold, and pass@k.
 
-    Without an answer that was `timed`, fast_p is not known.
+    Without an answer that was `timed`, fast_p is not known; pass@k is not, of fewer than k answers.
     """
-    by_name: dict[str, Metric] = {"pass@1": lambda answers: _mean(answer.correct for answer in answers)}
+    number, correct = len(answers), [answer for answer in answers if answer.correct]
+    figures: dict[str, float | None] = {"pass@1": len(correct) / number}
     for threshold in THRESHOLDS:
-        by_name[f"fast_{threshold:g}"] = _faster(threshold) if timed else lambda answers: None
-    for number in k:
-        by_name[f"pass@{number}"] = _pass_at(number)
-    return by_name
+        faster = sum((answer.speedup or 0.0) > threshold for answer in correct)
+        figures[f"fast_{threshold:g}"] = faster / number if timed else None
+    for k in K:
+        figures[f"pass@{k}"] = pass_at_k(number, len(correct), k) if number >= k else None
+    return figures
 
 
-def _faster(threshold: float) -> Metric:
-    return lambda answers: _mean(answer.correct and (answer.speedup or 0.0) > threshold for answer in answers)
-
-
-def _pass_at(k: int) -> Metric:
-    def value(answers: Sequence[JudgedAnswer]) -> float | None:
-        return (
-            pass_at_k(len(answers), sum(answer.correct for answer in answers), k)
-            if len(answers) >= k
-            else None
-        )
-
-    return value
-
-
-def _mean(holds: Iterable[bool]) -> float:
-    values = list(holds)
-    return sum(values) / len(values)
-
-
-def figure_rows(arms: Mapping[str, Sequence[JudgedAnswer]], k: Sequence[int] = K) -> list[Row]:
+def figure_rows(arms: Answered) -> list[Row]:
     """A row a group and arm: problems, answers, and each figure in per cent with its 95 % interval.
 
     Several seeds of an arm have a further row, over the problems that all of them have.
     """
     rows = []
     for group in _groups(arms):
-        seeds: dict[str, list[Mapping[str, Sequence[JudgedAnswer]]]] = defaultdict(list)
+        seeds: dict[str, list[Answered]] = defaultdict(list)
         for arm, answers in arms.items():
             if problems := _by_problem(answers, group):
-                rows.append({"group": group, "arm": arm, **_figures([problems], k)})
+                rows.append({"group": group, "arm": arm, **_figures([problems])})
                 seeds[_name(arm)].append(problems)
         rows += [
-            {"group": group, "arm": f"{name}, {len(its)} seeds", **_figures(its, k)}
+            {"group": group, "arm": f"{name}, {len(its)} seeds", **_figures(its)}
             for name, its in seeds.items()
             if len(its) > 1 and set.intersection(*map(set, its))
         ]
     return rows
 
 
-def _figures(seeds: Sequence[Mapping[str, Sequence[JudgedAnswer]]], k: Sequence[int]) -> Row:
+def _figures(seeds: Sequence[Answered]) -> Row:
     """The figures of one row: `seeds` are the answers by problem of each seed."""
     common = [problem for problem in seeds[0] if all(problem in answered for answered in seeds)]
     answers = [answer for answered in seeds for problem in common for answer in answered[problem]]
     row: Row = {"problems": len(common), "answers": len(answers)}
     row["not judged"] = sum(not answer.judged for answer in answers)
-    timed = all(map(_is_timed, seeds))
-    for name, metric in metrics(k, timed=timed).items():
-        values = [[metric(answered[problem]) for answered in seeds] for problem in common]
-        known = [[value for value in line if value is not None] for line in values if None not in line]
-        enough = known and len(known) >= ENOUGH * len(common)
-        row[name] = in_per_cent(share_of_seeds(list(zip(*known, strict=True)))) if enough else ""
+    for name, by_seed in _known(seeds, common).items():
+        row[name] = in_per_cent(share_of_seeds(by_seed)) if by_seed else ""
     return row
 
 
-def difference_rows(
-    arms: Mapping[str, Sequence[JudgedAnswer]], against: Mapping[str, str], k: Sequence[int] = K
-) -> list[Row]:
+def _known(sides: Sequence[Answered], common: Sequence[str]) -> dict[str, list[tuple[float, ...]]]:
+    """Values of each figure, a tuple for each side over the common problems that all sides know it of.
+
+    Empty where these are too few.
+    """
+    timed = all(map(_is_timed, sides))
+    lines = [[metrics(answered[problem], timed=timed) for answered in sides] for problem in common]
+    known: dict[str, list[tuple[float, ...]]] = {}
+    for name in lines[0][0]:
+        values = [[figure for figures in line if (figure := figures[name]) is not None] for line in lines]
+        whole = [line for line in values if len(line) == len(sides)]
+        enough = whole and len(whole) >= ENOUGH * len(common)
+        known[name] = list(zip(*whole, strict=True)) if enough else []
+    return known
+
+
+def difference_rows(arms: Answered, against: Mapping[str, str]) -> list[Row]:
     """A row a group and pair of arms: the mean difference over problems that both have, with its interval.
 
     `against` names for an arm the one that is subtracted from it. Several seeds of an arm have a further row,
@@ -181,27 +173,19 @@ def difference_rows(
                 if all(problem in answered for side in sides for answered in side)
             ]
             if common:
-                rows.append({"group": group, "arm": label, **_differences(sides, common, k)})
+                rows.append({"group": group, "arm": label, **_differences(sides, common)})
     return rows
 
 
 def _differences(
-    sides: Sequence[tuple[Mapping[str, Sequence[JudgedAnswer]], Mapping[str, Sequence[JudgedAnswer]]]],
+    sides: Sequence[tuple[Answered, Answered]],
     common: Sequence[str],
-    k: Sequence[int],
 ) -> Row:
     """The differences of one row: `sides` are the answers before and after, by problem, of each seed."""
     row: Row = {"problems": len(common)}
-    timed = all(_is_timed(answers) for side in sides for answers in side)
-    for name, metric in metrics(k, timed=timed).items():
-        values = [[metric(answers[problem]) for side in sides for answers in side] for problem in common]
-        known = [[value for value in line if value is not None] for line in values if None not in line]
-        if not known or len(known) < ENOUGH * len(common):
-            row[name] = ""
-            continue
-        by_side = list(zip(*known, strict=True))
-        difference = mean_difference_of_seeds(by_side[::2], by_side[1::2])
-        row[name] = in_per_cent(difference, signed=True)
+    for name, by_side in _known([answers for side in sides for answers in side], common).items():
+        difference = by_side and mean_difference_of_seeds(by_side[::2], by_side[1::2])
+        row[name] = in_per_cent(difference, signed=True) if difference else ""
     return row
 
 
@@ -226,14 +210,14 @@ def _name(arm: str) -> str:
     return name if name and seed.isdigit() else arm
 
 
-def _groups(arms: Mapping[str, Sequence[JudgedAnswer]]) -> list[str]:
+def _groups(arms: Answered) -> list[str]:
     """Groups that any arm has: ours, then the suites of evaluation and folders."""
     present = {group_of(answer.problem) for answers in arms.values() for answer in answers}
     ordered = [group for group in (SEEN, UNSEEN) if group in present]
     return [*ordered, *sorted(present - set(ordered))]
 
 
-def _is_timed(problems: Mapping[str, Sequence[JudgedAnswer]]) -> bool:
+def _is_timed(problems: Answered) -> bool:
     return any(answer.speedup is not None for answers in problems.values() for answer in answers)
 
 

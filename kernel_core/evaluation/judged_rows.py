@@ -74,7 +74,8 @@ def figure_tables(
         tables[f"{title}KernelBench by kind"] = kind_rows(outcomes)
         tables[f"{title}KernelBench by baseline"] = baseline_rows(outcomes)
     if not tables:
-        raise NotFound(f"no run {against!r} here; runs: {', '.join(_names(rows))}")
+        runs = sorted({str(row.get("run") or "answers") for row in rows})
+        raise NotFound(f"no run {against!r} here; runs: {', '.join(runs)}")
     return {title: without_empty_columns(lines) for title, lines in tables.items() if lines}
 
 
@@ -114,10 +115,6 @@ def write_comparison(cards: Mapping[Arm, Sequence[Scorecard]], store: Store) -> 
             schema = pa.Table.from_pylist(lines).schema
             files[name] = store.write(name, packed(lines, schema))
     store.seal(KIND, files, meta={"arms": [arm.name for arm in cards]})
-
-
-def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return sorted({str(row.get("run") or "answers") for row in rows})
 
 
 def _outcomes(rows: Sequence[Mapping[str, Any]]) -> list[ProblemOutcomes]:

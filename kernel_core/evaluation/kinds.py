@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from statistics import fmean, median
 from typing import Any
 
-from kernel_core.evaluation.metrics import Outcome, ProblemOutcomes, outcomes_in
+from kernel_core.evaluation.metrics import Outcome, ProblemOutcomes, outcomes_in, share_above
 from kernel_core.evaluation.statistics import in_per_cent, share
 from kernel_core.evaluation.work import TOLERANCES
 from kernel_core.records import BASELINES, Baseline, Tolerance, Verdict
@@ -49,7 +49,7 @@ def kind_rows(problems: Iterable[ProblemOutcomes]) -> list[Row]:
     for name, part in _groups(problems, by_kind=True).items():
         answers = [outcomes_in(problem, "last", "measured") for problem in part]
         row: Row = {"group": name, "problems": len(part), "answers": sum(map(len, answers))}
-        row |= {tolerance: _share(answers, _passes(tolerance)) for tolerance in TOLERANCES}
+        row |= {tolerance: _passing(answers, tolerance) for tolerance in TOLERANCES}
         row |= {f"fair {figure}": value for figure, value in _fast(answers, "fair").items()}
         rows.append(row)
     return without_empty_columns(rows)
@@ -72,7 +72,7 @@ def baseline_rows(problems: Iterable[ProblemOutcomes]) -> list[Row]:
             ]
             if speedups:
                 row = {"group": name, "faster than": baseline, **_fast(answers, baseline)}
-                rows.append(row | {"timed": len(speedups), "median": statistics.median(speedups)})
+                rows.append(row | {"timed": len(speedups), "median": median(speedups)})
     return rows
 
 
@@ -90,20 +90,17 @@ def _groups(problems: Iterable[ProblemOutcomes], *, by_kind: bool) -> dict[str, 
     return dict(sorted(groups.items()))
 
 
-def _passes(tolerance: Tolerance) -> Callable[[Outcome], bool]:
+def _passing(answers: Sequence[Sequence[Outcome]], tolerance: Tolerance) -> str:
+    """Share of the answers with outputs that pass under a tolerance."""
     judged = (Verdict.CORRECT, Verdict.WRONG)
-    return lambda outcome: outcome.verdict in judged and tolerance in outcome.tolerances
+    shares = [
+        fmean(outcome.verdict in judged and tolerance in outcome.tolerances for outcome in outcomes)
+        for outcomes in answers
+    ]
+    return in_per_cent(share(shares))
 
 
 def _fast(answers: Sequence[Sequence[Outcome]], baseline: Baseline) -> dict[str, str]:
-    if not any(baseline in outcome.over for outcomes in answers for outcome in outcomes):
-        return {f"fast_{threshold:g}": "" for threshold in THRESHOLDS}
-
-    def faster(threshold: float) -> Callable[[Outcome], bool]:
-        return lambda outcome: outcome.faster_than(threshold, "measured", baseline)
-
-    return {f"fast_{threshold:g}": _share(answers, faster(threshold)) for threshold in THRESHOLDS}
-
-
-def _share(answers: Sequence[Sequence[Outcome]], holds: Callable[[Outcome], bool]) -> str:
-    return in_per_cent(share([sum(map(holds, outcomes)) / len(outcomes) for outcomes in answers]))
+    shares = {f"fast_{p:g}": share_above(answers, p, "measured", baseline) for p in THRESHOLDS}
+    is_timed = any(baseline in outcome.over for outcomes in answers for outcome in outcomes)
+    return {name: in_per_cent(estimate) if is_timed else "" for name, estimate in shares.items()}

@@ -252,27 +252,18 @@ def outcomes_of(problem: Problem, group: TrajectoryGroup) -> ProblemOutcomes:
     )
 
 
-def last_turn(turns: Sequence[Outcome], kind: SpeedKind) -> Outcome:
-    """Return the last turn, whatever the earlier ones are."""
-    return turns[-1]
-
-
 def best_turn(turns: Sequence[Outcome], kind: SpeedKind) -> Outcome:
     """The fastest correct turn, else the one that got furthest; the earliest of equals."""
-    return max(
-        turns,
-        key=lambda turn: (
-            (turn.correct, turn.compiled, turn.formatted),
-            turn.speedup(kind) or 0.0,
-            -turn.turn,
-        ),
-    )
+
+    def rank(turn: Outcome) -> tuple[bool, bool, bool, float, int]:
+        return turn.correct, turn.compiled, turn.formatted, turn.speedup(kind) or 0.0, -turn.turn
+
+    return max(turns, key=rank)
 
 
 def outcomes_in(problem: ProblemOutcomes, view: View, kind: SpeedKind) -> tuple[Outcome, ...]:
     """One outcome a sample: its last or its best turn."""
-    choose = last_turn if view == "last" else best_turn
-    return tuple(choose(turns, kind) for turns in problem.samples)
+    return tuple(turns[-1] if view == "last" else best_turn(turns, kind) for turns in problem.samples)
 
 
 def score(
@@ -294,7 +285,7 @@ def score(
         format_rate=rate(lambda outcome: outcome.formatted),
         compile_rate=rate(lambda outcome: outcome.compiled),
         correct_rate=rate(lambda outcome: outcome.correct),
-        pass_at_k={i: share([_pass_at_k(problem, i) for problem in samples]) for i in k},
+        pass_at_k={i: share([pass_at_k_of(problem, i) for problem in samples]) for i in k},
         speeds=tuple(_speed(samples, thresholds, *kind) for kind in kinds),
         work=work_of([outcome for problem in samples for outcome in problem]),
     )
@@ -356,7 +347,8 @@ def speedups_of(
     ]
 
 
-def _pass_at_k(problem: Sequence[Outcome], k: int) -> float:
+def pass_at_k_of(problem: Sequence[Outcome], k: int) -> float:
+    """The chance that at least one of `k` samples of a problem is correct."""
     return pass_at_k(len(problem), sum(outcome.correct for outcome in problem), k)
 
 

@@ -11,30 +11,16 @@ from pydantic import ValidationError
 
 from kernel_core.batches import EachBatch, in_order
 from kernel_core.config import EvaluateConfig
+from kernel_core.dialogue import resumable
 from kernel_core.dialogue.answers import PIECES, KeptAnswers, stored_answers
-from kernel_core.dialogue.resumable import (
-    JudgedConversations,
-    converse,
-    digest_of_answers,
-    digest_of_stage,
-    finished,
-    judge_again,
-)
+from kernel_core.dialogue.resumable import JudgedConversations
 from kernel_core.dialogue.rollout import Draw, roll_out_together, write_first_turns
 from kernel_core.dialogue.turns import TrajectoryGroup
 from kernel_core.errors import ConfigError, Corrupt
+from kernel_core.evaluation import tables
 from kernel_core.evaluation.comparison import Comparison, compare
 from kernel_core.evaluation.metrics import Conditions, Scorecard, make_scorecard, outcomes_of
-from kernel_core.evaluation.tables import (
-    FAMILY_SCHEMA,
-    PROBLEM_SCHEMA,
-    TURN_SCHEMA,
-    family_rows,
-    headline_rows,
-    kernelbench_results,
-    problem_rows,
-    turn_rows,
-)
+from kernel_core.evaluation.tables import headline_rows
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.gym.judge.audited_problems import load_audited
 from kernel_core.parquet_rows import packed
@@ -82,10 +68,10 @@ def evaluate(
     `memory` keeps which problems pay for nothing; `each` works on batches of problems.
     """
     problems, left_out = load_audited(config.problems, memory)
-    digest = digest_of_stage(config, problems, policy.version, gym)
-    if finished(store, KIND, digest):
+    digest = resumable.digest_of_stage(config, problems, policy.version, gym)
+    if resumable.finished(store, KIND, digest):
         return load_scorecard(store)
-    held = converse(
+    held = resumable.converse(
         policy,
         gym,
         problems,
@@ -94,7 +80,7 @@ def evaluate(
         samples=config.samples_per_problem,
         device=config.policy.device,
         seed=config.seed,
-        digests=(digest_of_answers(config, problems, policy.version), digest),
+        digests=(resumable.digest_of_answers(config, problems, policy.version), digest),
         store=store,
         progress=progress,
         each=each,
@@ -143,7 +129,7 @@ def _draws(asked: Sequence[tuple[EvaluateConfig, Store]], policy: Policy, memory
     draws = []
     for config, store in asked:
         problems, _ = load_audited(config.problems, memory)
-        kept = KeptAnswers(store, digest_of_answers(config, problems, policy.version))
+        kept = KeptAnswers(store, resumable.digest_of_answers(config, problems, policy.version))
         samples, seed = config.samples_per_problem, config.seed
         draws.append(Draw(problems, config.rollout, samples, seed, judge_seed=seed, kept=kept))
     return draws
@@ -172,10 +158,10 @@ def evaluate_answers(
             f"{config.answers} has {config.samples_per_problem} answers to none of {len(problems)} problems; "
             "name the problems that were asked, or lower samples_per_problem"
         )
-    digest = digest_of_stage(config, answered, f"{kept.policies} {kept.digest}", gym)
-    if finished(store, KIND, digest):
+    digest = resumable.digest_of_stage(config, answered, f"{kept.policies} {kept.digest}", gym)
+    if resumable.finished(store, KIND, digest):
         return load_scorecard(store)
-    held = judge_again(
+    held = resumable.judge_again(
         gym,
         answered,
         kept,
@@ -195,6 +181,7 @@ def evaluate_answers(
 def _conditions(
     config: EvaluateConfig, policy_version: str, gym: Gym, left_out: tuple[str, ...]
 ) -> Conditions:
+    installed = {name: importlib.metadata.version(name) for name in _VERSIONED}
     return Conditions(
         policy_version=policy_version,
         gym_version=gym.version,
@@ -202,7 +189,7 @@ def _conditions(
         gpu=config.gym.predict_gpu,
         baseline=config.gym.baseline,
         tolerance=config.gym.tolerance,
-        versions=_versions(),
+        versions={"python": platform.python_version(), **installed},
         taken_out=tuple(f"{entry.place}: {entry.reason}" for entry in gym.taken_out),
         left_out=left_out,
     )
@@ -238,9 +225,8 @@ def load_scorecard(store: Store) -> Scorecard:
     """The scorecard of a finished evaluation; `NotFound` without one, `Corrupt` when it was damaged."""
     manifest = store.open_sealed(KIND)
     try:
-        return Scorecard.model_validate_json(
-            store.read("scorecard.json", sha256=manifest.files["scorecard.json"])
-        )
+        data = store.read("scorecard.json", sha256=manifest.files["scorecard.json"])
+        return Scorecard.model_validate_json(data)
     except (KeyError, ValidationError) as error:
         raise Corrupt(f"{store.path('scorecard.json')} is not a scorecard; remove {store.root}") from error
 
@@ -252,18 +238,12 @@ def _write(
     # Only writing a scorecard draws plots; reading one does not import matplotlib.
     from kernel_core.evaluation.plots import fast_p_png
 
-    return {
-        "evaluations.parquet": store.write(
-            "evaluations.parquet", packed(turn_rows(problems, groups, card.headline), TURN_SCHEMA)
-        ),
-        "problems.parquet": store.write("problems.parquet", packed(problem_rows(card), PROBLEM_SCHEMA)),
-        "families.parquet": store.write("families.parquet", packed(family_rows(card), FAMILY_SCHEMA)),
-        "eval_results.json": store.write_json("eval_results.json", kernelbench_results(problems, groups)),
-        "fast_p.png": store.write("fast_p.png", fast_p_png(card)),
-        "scorecard.json": store.write("scorecard.json", card.model_dump_json(indent=2).encode() + b"\n"),
+    files = {
+        "evaluations.parquet": packed(tables.turn_rows(problems, groups, card.headline), tables.TURN_SCHEMA),
+        "problems.parquet": packed(tables.problem_rows(card), tables.PROBLEM_SCHEMA),
+        "families.parquet": packed(tables.family_rows(card), tables.FAMILY_SCHEMA),
+        "fast_p.png": fast_p_png(card),
+        "scorecard.json": card.model_dump_json(indent=2).encode() + b"\n",
     }
-
-
-def _versions() -> dict[str, str]:
-    installed = {name: importlib.metadata.version(name) for name in _VERSIONED}
-    return {"python": platform.python_version(), **installed}
+    results = store.write_json("eval_results.json", tables.kernelbench_results(problems, groups))
+    return {name: store.write(name, data) for name, data in files.items()} | {"eval_results.json": results}

@@ -12,7 +12,6 @@ from kernel_core.evaluation.metrics import (
     SIDE_BY_SIDE,
     Scorecard,
     SpeedKind,
-    SpeedScore,
     best_turn,
     outcome_of,
     outcomes_in,
@@ -114,7 +113,9 @@ def headline_rows(card: Scorecard) -> list[Row]:
         *(row(f"pass@{k}", last.pass_at_k[k], best.pass_at_k[k]) for k in card.k),
     ]
     for last_speed, best_speed in zip(last.speeds, best.speeds, strict=True):
-        kind = _kind_in_words(last_speed, card)
+        kind: str = last_speed.kind
+        if kind == "measured":
+            kind = f"measured, over {last_speed.baseline or card.conditions.baseline}"
         rows += [
             row(f"fast_{point.threshold:g} ({kind})", point.share, other_point.share)
             for point, other_point in zip(last_speed.fast_p, best_speed.fast_p, strict=True)
@@ -124,13 +125,6 @@ def headline_rows(card: Scorecard) -> list[Row]:
     return rows
 
 
-def _kind_in_words(speed: SpeedScore, card: Scorecard) -> str:
-    """`measured, over fair`, or `predicted`."""
-    if speed.kind == "predicted":
-        return speed.kind
-    return f"measured, over {speed.baseline or card.conditions.baseline}"
-
-
 def work_rows(card: Scorecard) -> list[Row]:
     """Counts over last turns: tolerances, precision of products, share of own work, problems without figures.
 
@@ -138,37 +132,33 @@ def work_rows(card: Scorecard) -> list[Row]:
     """
     work = card.last.work
     answers, correct = f"of {work.num_answers} answers", f"of {work.num_correct} correct answers"
-    rows = [
-        {"what": f"outputs within the tolerance `{name}`", "value": f"{count} {answers}"}
+    rows = {
+        f"outputs within the tolerance `{name}`": f"{count} {answers}"
         for name, count in work.tolerances.items()
-    ]
+    }
     if work.tolerances and work.tolerances_unknown:
-        rows.append({"what": "tolerance not known", "value": f"{work.tolerances_unknown} {correct}"})
-    rows += [
-        {"what": f"precision of products: {name}", "value": f"{count} {correct}"}
-        for name, count in work.precisions.items()
-    ]
+        rows["tolerance not known"] = f"{work.tolerances_unknown} {correct}"
+    rows |= {
+        f"precision of products: {name}": f"{count} {correct}" for name, count in work.precisions.items()
+    }
     if work.own_share is not None:
         shares = " / ".join(f"{100 * share:.0f} %" for share in work.own_share)
-        rows.append({"what": "share of the time in own kernels, quartiles", "value": shares})
+        rows["share of the time in own kernels, quartiles"] = shares
         name = f"fused tails: under {100 * FUSED_TAIL_BELOW:.0f} % in own kernels"
-        rows.append({"what": name, "value": f"{work.fused_tails} {correct}"})
+        rows[name] = f"{work.fused_tails} {correct}"
     if work.own_share_unknown:
-        rows.append({"what": "own share not known", "value": f"{work.own_share_unknown} {correct}"})
+        rows["own share not known"] = f"{work.own_share_unknown} {correct}"
     if work.without_compile and card.conditions.baseline == "fair":
         name = "`torch.compile` was not timed, so `fair` is eager alone"
-        rows.append({"what": name, "value": f"{work.without_compile} {correct}"})
+        rows[name] = f"{work.without_compile} {correct}"
     if work.not_exercised:
         name = "loops or grids that turn more at the problem's own sizes"
-        rows.append({"what": name, "value": f"{work.not_exercised} {correct}"})
-    rows += [
-        {"what": f"not a problem here: {entry.problem_id}", "value": entry.reason}
-        for entry in card.not_judged
-    ]
+        rows[name] = f"{work.not_exercised} {correct}"
+    rows |= {f"not a problem here: {entry.problem_id}": entry.reason for entry in card.not_judged}
     if card.conditions.unanswered:
         names = ", ".join(card.conditions.unanswered)
-        rows.append({"what": "without the asked number of answers, in no figure", "value": names})
-    return rows
+        rows["without the asked number of answers, in no figure"] = names
+    return [{"what": what, "value": value} for what, value in rows.items()]
 
 
 def measured_in_words(card: Scorecard) -> str:

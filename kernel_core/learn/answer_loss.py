@@ -66,7 +66,8 @@ class _SummedLoss(torch.autograd.Function):
         targets_N: torch.Tensor,
         floor: float,
     ) -> torch.Tensor:
-        low = _product_dtype(hidden_N_H)
+        kind = hidden_N_H.device.type
+        low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden_N_H.dtype
         hidden, weight = hidden_N_H.to(low), weight_V_H.to(low)
         wide = torch.promote_types(low, torch.float32)
         wants_hidden, wants_weight, *_ = ctx.needs_input_grad
@@ -108,11 +109,6 @@ class _SummedLoss(torch.autograd.Function):
         if weight_grad is not None:
             weight_grad = weight_grad.mul_(gradient).to(weight_dtype)
         return hidden_grad, weight_grad, None, None
-
-
-def _product_dtype(hidden: torch.Tensor) -> torch.dtype:
-    kind = hidden.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
 
 
 def _product(left: torch.Tensor, right: torch.Tensor, wide: torch.dtype) -> torch.Tensor:

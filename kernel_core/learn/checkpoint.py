@@ -14,7 +14,6 @@ import logging
 import random
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import safetensors.torch
@@ -47,24 +46,6 @@ def folder_of(step: int) -> str:
     return f"{FOLDER}/step-{step:06d}"
 
 
-@dataclass(frozen=True)
-class CheckpointDraft:
-    """Unwritten checkpoint; only its small files exist."""
-
-    step: int
-    version: str
-    tensors: dict[str, torch.Tensor]
-    """Moments and random-number states."""
-    about: dict[str, Any]
-    weights: dict[str, dict[str, torch.Tensor]]
-    """Tensors by file."""
-    policy_files: dict[str, str]
-    """Checksums of the files already written."""
-    keep: int
-    score: Sequence[float] | None
-    shards: Callable[[], Files] | None
-
-
 def draft(
     store: Store,
     step: int,
@@ -76,63 +57,56 @@ def draft(
     shards: Callable[[], Files] | None = None,
     *,
     copied: bool = False,
-) -> CheckpointDraft:
-    """Collect the content of a checkpoint now; `copied` tensors do not change while training goes on.
+) -> Callable[[], None]:
+    """Collect the content of a checkpoint now; the call that comes back writes it and seals it.
 
-    Without an `optimiser` the policy keeps its own, or `shards` waits for the files of several learners and
-    gives them. `state` is what else the trainer needs, JSON-able. `score`, where this step was measured, is
-    compared with the best one's, number after number. All but the newest `keep` and the best are removed.
+    `copied` tensors do not change while training goes on. Without an `optimiser` the policy keeps its own, or
+    `shards` waits for the files of several learners and gives them. `state` is what else the trainer needs,
+    JSON-able. `score`, where this step was measured, is compared with the best one's, number after number.
+    All but the newest `keep` and the best are removed.
     """
-    folder = store.child(folder_of(step))
+    name, version = folder_of(step), policy.version
+    folder, trainer = store.child(name), store.child(f"{name}/trainer")
     _remove(folder)
     tensors, groups = _flat(optimiser) if optimiser is not None else ({}, [])
     tensors |= _rng_states()
     weights = policy.weights()
     if copied:
         tensors = _copies(tensors)
-        weights = {name: _copies(part) for name, part in weights.items()}
-    return CheckpointDraft(
-        step=step,
-        version=policy.version,
-        tensors=tensors,
-        about={"optimiser_groups": groups, "python_rng": random.getstate(), "state": state},
-        weights=weights,
-        policy_files=policy.write_surroundings(folder),
-        keep=keep,
-        score=score,
-        shards=shards,
-    )
+        weights = {file: _copies(part) for file, part in weights.items()}
+    about = {"optimiser_groups": groups, "python_rng": random.getstate(), "state": state}
+    policy_files = policy.write_surroundings(folder)
+
+    def finish() -> None:
+        files = {
+            OPTIMISER: trainer.write_stream(OPTIMISER, safetensors_parts(tensors)),
+            STATE: trainer.write_json(STATE, about),
+        }
+        for shard, parts in shards() if shards is not None else ():
+            files[shard] = trainer.write_stream(shard, parts)
+        trainer.seal(TRAINER_KIND, files, meta={"step": step})
+        streams = {file: folder.write_stream(file, safetensors_parts(part)) for file, part in weights.items()}
+        folder.seal(POLICY_KIND, policy_files | streams, meta={"version": version})
+        _list_and_replace(store, {"step": step, "folder": name, "policy_version": version}, keep, score)
+
+    return finish
 
 
-def finish(store: Store, taken: CheckpointDraft) -> str:
-    """Write what a draft holds, seal it, and remove what it replaces; gives the folder's name."""
-    name = folder_of(taken.step)
-    folder, trainer = store.child(name), store.child(f"{name}/trainer")
-    files = {
-        OPTIMISER: trainer.write_stream(OPTIMISER, safetensors_parts(taken.tensors)),
-        STATE: trainer.write_json(STATE, taken.about),
-    }
-    for shard, parts in taken.shards() if taken.shards is not None else ():
-        files[shard] = trainer.write_stream(shard, parts)
-    trainer.seal(TRAINER_KIND, files, meta={"step": taken.step})
-    files = dict(taken.policy_files)
-    for file, weights in taken.weights.items():
-        files[file] = folder.write_stream(file, safetensors_parts(weights))
-    folder.seal(POLICY_KIND, files, meta={"version": taken.version})
-    named = {"step": taken.step, "folder": name, "policy_version": taken.version}
+def _list_and_replace(store: Store, named: dict[str, Any], keep: int, score: Sequence[float] | None) -> None:
+    """Name a sealed checkpoint as the newest, and perhaps the best, and remove what it replaces."""
+    step = named["step"]
     store.write_json(LATEST, named)
-    list_checkpoint(store, taken.step, taken.version)
-    best = _best(store, taken.step)
-    if is_best(store, taken.step, taken.score):
-        assert taken.score is not None
-        best = named | {"score": list(taken.score)}
+    list_checkpoint(store, step, named["policy_version"])
+    best = _best(store, step)
+    if is_best(store, step, score):
+        assert score is not None
+        best = named | {"score": list(score)}
         store.write_json(BEST, best)
     waited_for = held(store)
-    for old in [step for step in _steps(store) if store.child(folder_of(step)).sealed()][taken.keep :]:
+    for old in [step for step in _steps(store) if store.child(folder_of(step)).sealed()][keep:]:
         is_best_one = best is not None and old == best["step"]
         if not is_best_one and folder_of(old).rsplit("/", 1)[-1] not in waited_for:
             _remove(store.child(folder_of(old)))
-    return name
 
 
 def is_best(store: Store, step: int, score: Sequence[float] | None) -> bool:
@@ -189,9 +163,7 @@ def newest(store: Store) -> str | None:
 
 
 def restore(store: Store, policy: Trainable, optimiser: torch.optim.Optimizer | None) -> dict[str, Any]:
-    """Restore a checkpoint's weights, optimiser and random-number states; return its `state`.
-
-    `store` is its folder.
+    """Restore the weights, optimiser and random-number states of the checkpoint in a folder.
 
     Gives the `state` that it was saved with.
     """

@@ -64,20 +64,18 @@ def _in_parts(model: Any, head: Any, batch: TokenBatch, look: Look) -> tuple[tor
             checkpoint(look_at, hidden, targets, use_reentrant=False)
             for hidden, targets in zip(hidden_N_H.split(part), targets_N.split(part), strict=True)
         ]
-        values = [_spread(torch.cat(values), is_answer_B_C) for values in zip(*parts, strict=True)]
-        return F.pad(torch.stack(values, dim=-1), (0, 0, 0, 1))  # as many positions as the head was given
+        joined = map(torch.cat, zip(*parts, strict=True))
+        spread = [
+            values.new_zeros(is_answer_B_C.shape).masked_scatter(is_answer_B_C, values) for values in joined
+        ]
+        return F.pad(torch.stack(spread, dim=-1), (0, 0, 0, 1))  # as many positions as the head was given
 
     with lent([(head, looked_at)]):
         return batch.logits(model).unbind(-1)
 
 
-def _spread(values_N: torch.Tensor, is_answer_B_C: torch.Tensor) -> torch.Tensor:
-    return values_N.new_zeros(is_answer_B_C.shape).masked_scatter(is_answer_B_C, values_N)
-
-
 def is_whole_head(head: Any, model: Any, device: torch.device) -> bool:
-    """Return True if the head alone makes the model's logits; all processes of a sharded model ask
-    together."""
+    """Return True if the head alone makes the logits; all processes of a sharded model ask together."""
     if head not in _PLAIN:
         given = []
 

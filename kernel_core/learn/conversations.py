@@ -58,8 +58,7 @@ class Conversations:
         )
 
     def probing(self, problems: list[Problem], step: int) -> Draw:
-        """Return one answer to each problem by the policy after a step. Judge inputs are the same at every
-        probe."""
+        """Return one answer to each problem, after a step. Judge inputs are the same at every probe."""
         return Draw(
             problems,
             self.config.rollout.model_copy(update={"turns": 1}),

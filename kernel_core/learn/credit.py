@@ -11,7 +11,7 @@ import numpy.typing as npt
 from kernel_core.config import RewardWeights, TrainConfig
 from kernel_core.dialogue.rollout import Rollouts, seed_of
 from kernel_core.dialogue.turns import Trajectory, TrajectoryGroup, Turn
-from kernel_core.learn.batch import TokenRow
+from kernel_core.learn.batch import Ids, TokenRow
 from kernel_core.records import RewardTerms
 from kernel_core.reward.advantages import ESTIMATORS
 from kernel_core.reward.rejection import ProfileRejection, keep_probability
@@ -56,16 +56,11 @@ def rows_of(
     """Build a training row for each turn that the policy wrote; `seed` seeds the draws of rejection."""
     rows = []
     conversations: dict[tuple[str, int], int] = {}
-    for turn, advantage, masked in (
-        (graded_turn.turn, graded_turn.advantage, graded_turn.masked)
-        for group in graded
-        for graded_turn in group
-    ):
+    for graded_turn in (member for group in graded for member in group):
+        turn = graded_turn.turn
         key = turn.problem_id, turn.trajectory
-        sample = rollouts.samples[*key, turn.index]
-        if sample.prompt_ids is None or sample.token_ids is None:
-            raise ValueError(f"policy {sample.policy_version} gives no token ids; training needs them")
-        if not len(sample.token_ids):
+        prompt_ids, answer_ids = sampled_ids(rollouts, turn)
+        if not len(answer_ids):
             continue
         chance = keep_probability(
             turn.evaluation.correct, known_own_share(turn.evaluation), profile_rejection
@@ -73,15 +68,23 @@ def rows_of(
         drawn = np.random.default_rng(seed_of(seed, *key, turn.index)).random()
         rows.append(
             TokenRow(
-                sample.prompt_ids,
-                sample.token_ids,
-                advantage,
-                sample.logprobs,
+                prompt_ids,
+                answer_ids,
+                graded_turn.advantage,
+                rollouts.samples[*key, turn.index].logprobs,
                 conversation=conversations.setdefault(key, len(conversations)),
-                kept=bool(drawn < chance) and not masked,
+                kept=bool(drawn < chance) and not graded_turn.masked,
             )
         )
     return rows
+
+
+def sampled_ids(rollouts: Rollouts, turn: Turn) -> tuple[Ids, Ids]:
+    """Return the token ids of a turn's prompt and answer. Raises `ValueError` for a policy without any."""
+    sample = rollouts.samples[turn.problem_id, turn.trajectory, turn.index]
+    if sample.prompt_ids is None or sample.token_ids is None:
+        raise ValueError(f"policy {sample.policy_version} gives no token ids; training needs them")
+    return sample.prompt_ids, sample.token_ids
 
 
 def paid_rewards(

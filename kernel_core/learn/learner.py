@@ -6,7 +6,6 @@ Everything that changes is in checkpoints, through `optimiser`; the reference is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import torch
 
@@ -14,7 +13,7 @@ from kernel_core.config import TrainConfig
 from kernel_core.errors import ConfigError
 from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.checkpoint import Files
-from kernel_core.learn.reference import ReferenceModel, hold
+from kernel_core.learn.reference import Reference, hold
 from kernel_core.learn.update import keep_master_weights, new_optimiser, set_rate, update
 from kernel_core.learn.update_report import UpdateReport
 from kernel_core.policy.device_memory import release_cached_memory
@@ -27,33 +26,31 @@ REFERENCE = "reference"
 """Folder of the policy that a KL term holds on to: the one that RL began with."""
 
 
-class Learning(Protocol):
-    """Updates the policy of a run; `open_learner` picks it."""
+class Learning:
+    """Updates the policy of a run; `open_learner` picks it.
 
-    @property
-    def optimiser(self) -> torch.optim.Optimizer | None:
-        """Return the optimiser for checkpoints; None where the policy's server keeps it."""
-        ...
+    Methods without a body suit one that keeps nothing beside `optimiser`.
+    """
+
+    optimiser: torch.optim.Optimizer | None = None
+    """For checkpoints; None where the policy's server or other processes keep it."""
 
     def begin(self) -> None:
         """Prepare the first step."""
-        ...
 
     def on_restore(self, folder: Store) -> None:
         """Policy and optimiser are those of a checkpoint, in this folder, now."""
-        ...
 
     def update(self, rows: Sequence[TokenRow], step: int, progress: Progress) -> UpdateReport:
         """Make one step's update; do nothing where the method learns nothing."""
-        ...
+        raise NotImplementedError
 
     def save(self, folder: Store) -> Callable[[], Files] | None:
         """Take what a checkpoint needs beside `optimiser`; the call that comes back gives it as files."""
-        ...
+        return None
 
     def close(self) -> None:
         """Release started processes."""
-        ...
 
 
 def open_learner(config: TrainConfig, policy: Trainable, store: Store) -> Learning:
@@ -74,14 +71,14 @@ def open_learner(config: TrainConfig, policy: Trainable, store: Store) -> Learni
     )
 
 
-class Learner:
+class Learner(Learning):
     """Updates one policy in this process."""
 
     def __init__(self, config: TrainConfig, policy: TorchPolicy, store: Store) -> None:
         self._config, self._policy, self._store = config, policy, store
         keep_master_weights(policy)
-        self.optimiser = new_optimiser(policy.model, config.lr)
-        self._reference: ReferenceModel | None = None
+        self.optimiser: torch.optim.Optimizer = new_optimiser(policy.model, config.lr)
+        self._reference: Reference | None = None
 
     def begin(self) -> None:
         """Prepare the first step: keep the policy as it is for the KL term, if there is one."""
@@ -102,12 +99,6 @@ class Learner:
         report = update(self._policy, self.optimiser, rows, self._config, self._reference, progress)
         release_cached_memory(self._policy.device)  # a judge on the same GPU is next
         return report
-
-    def save(self, folder: Store) -> None:
-        """Do nothing: everything is in `optimiser`."""
-
-    def close(self) -> None:
-        """Do nothing."""
 
     def _hold(self) -> None:
         if self._reference is None:

@@ -18,7 +18,7 @@ from kernel_core.config import TrainConfig
 from kernel_core.errors import ConfigError
 from kernel_core.evaluation.metrics import SpeedKind, in_words
 from kernel_core.gym.contract.requests import Gym
-from kernel_core.learn import checkpoint
+from kernel_core.learn import checkpoint, step_metrics
 from kernel_core.learn.alarms import Alarm, AlarmKind
 from kernel_core.learn.conversations import Conversations
 from kernel_core.learn.experiences import Experiences
@@ -29,28 +29,13 @@ from kernel_core.learn.phase_timer import Clock, repeatable
 from kernel_core.learn.problem_sampler import Practice
 from kernel_core.learn.run_log import Journal
 from kernel_core.learn.saver import Saver
-from kernel_core.learn.step_metrics import (
-    Finished,
-    numbers_of,
-    probe_metrics,
-    report_of,
-    varied,
-    words_of,
-)
-from kernel_core.learn.step_report import StepReport
 from kernel_core.learn.winners import Winners
 from kernel_core.policy.publish import Publisher
 from kernel_core.policy.sampler import Sampler, open_sampler
 from kernel_core.policy.trainable import Trainable
 from kernel_core.progress import Progress, silent
 from kernel_core.retrieval.protocol import Retriever
-from kernel_core.reward.curriculum import (
-    CurriculumState,
-    Probe,
-    advance,
-    observe,
-    observe_groups,
-)
+from kernel_core.reward.curriculum import CurriculumState, Probe, advance, observe, observe_groups
 from kernel_core.store import Store, digest_of
 
 log = logging.getLogger(__name__)
@@ -120,7 +105,7 @@ class Trainer:
         stopped = any(kind in self.config.alarms_stop for kind in self._stopped_by)
         return stopped or self._step >= self.config.steps or (self._step >= 1 and is_spent)
 
-    def step(self) -> StepReport:
+    def step(self) -> step_metrics.StepReport:
         """Run one step.
 
         After an error in it (the gym's, a full disk) call it again: it begins anew from the newest
@@ -185,13 +170,13 @@ class Trainer:
         probe = self._experiences.probe(0, self._curriculum, clock)
         self._curriculum = observe(self._curriculum, probe, self.config.curriculum)
         words = {"stage": self._stage, "speedups": self._speedups}
-        self._journal.write_metrics(0, words, probe_metrics(probe))
+        self._journal.write_metrics(0, words, step_metrics.probe_metrics(probe))
         self._step = 0
         self._seconds += clock.total
         self._save(probe)
         self._saved(clock)
 
-    def _one_step(self) -> StepReport:
+    def _one_step(self) -> step_metrics.StepReport:
         step, clock = self._step + 1, Clock(self._progress)
         stage, gathered = self._experiences.of(step, self._curriculum, clock)
         self._experiences.begin(step + 1, self._curriculum)
@@ -206,7 +191,7 @@ class Trainer:
         publication = self._publisher.publish()
         clock.finish("publish")
 
-        self._curriculum = observe_groups(self._curriculum, varied(gathered))
+        self._curriculum = observe_groups(self._curriculum, step_metrics.varied(gathered))
         probe = None
         if step % self.config.curriculum.probe_every == 0:
             probe = self._experiences.probe(step, self._curriculum, clock)
@@ -214,7 +199,7 @@ class Trainer:
         if event is not None:
             log.info("step %d: %s from %s to %s (%s)", *event.model_dump(exclude_none=True).values())
         self._num_judged += gathered.rollouts.num_judged
-        done = Finished(
+        done = step_metrics.Finished(
             step=step,
             stage=stage.name,
             gathered=gathered,
@@ -230,19 +215,22 @@ class Trainer:
         self._stopped_by = [alarm.kind for alarm in alarms if alarm.kind in self.config.alarms_stop]
         self._step = step
         self._seconds += clock.total
-        saved = self._save(probe) if self._save_due(probe) else None
+        if self._save_due(probe):
+            self._save(probe)
         self._saved(clock)
-        return report_of(done, self.config, self._speedups, alarms, saved, clock.seconds)
+        return step_metrics.report_of(done, self.config, self._speedups, alarms)
 
-    def _write(self, done: Finished, clock: Clock) -> list[Alarm]:
+    def _write(self, done: step_metrics.Finished, clock: Clock) -> list[Alarm]:
         """Write the step's tables and its row of metrics; return the alarms."""
         gathered = done.gathered
         self._journal.write_tables(
             done.step, done.stage, gathered.problems, gathered.rollouts.groups, gathered.graded, self._kind
         )
         clock.finish("tables")
-        numbers = numbers_of(done, self.config, self._curriculum.stage_index, clock.seconds, self._saving_s)
-        alarms = self._journal.write_metrics(done.step, words_of(done, self._speedups), numbers)
+        numbers = step_metrics.numbers_of(
+            done, self.config, self._curriculum.stage_index, clock.seconds, self._saving_s
+        )
+        alarms = self._journal.write_metrics(done.step, step_metrics.words_of(done, self._speedups), numbers)
         for alarm in alarms:
             log.warning("step %d: %s: %s; %s", done.step, alarm.kind, alarm.detail, alarm.advice)
         return alarms
@@ -251,7 +239,7 @@ class Trainer:
     def _stage(self) -> str:
         return self.config.curriculum.stages[self._curriculum.stage_index].name
 
-    def _save(self, probe: Probe | None) -> str:
+    def _save(self, probe: Probe | None) -> None:
         state = {
             "step": self._step,
             "name": self._name,
@@ -266,16 +254,12 @@ class Trainer:
         self._saved_at_s = self._seconds
         keep = self.config.keep_checkpoints
         shards = self._learner.save(self._store.child(checkpoint.folder_of(self._step)))
-        saved = self._saver.save(
-            self._step, self.policy, self._learner.optimiser, state, keep, _score(probe), shards
-        )
+        self._saver.save(self._step, self.policy, self._learner.optimiser, state, keep, _score(probe), shards)
         if self.done:
             self._saver.wait()
-        return saved
 
     def _save_due(self, probe: Probe | None) -> bool:
-        """Return True if the steps or minutes since the last checkpoint suffice, or the step is one to
-        keep."""
+        """Return True if enough steps or minutes are over since the last checkpoint, or this is the best."""
         if self.done:
             return True
         if self._step % self.config.checkpoint_every:

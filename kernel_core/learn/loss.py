@@ -27,6 +27,8 @@ from typing import Literal
 
 import torch
 
+from kernel_core.config import TrainConfig
+
 Aggregation = Literal["constant", "token", "turn"]
 USUAL_TOKENS = 512
 """Divisor of `constant`, in tokens.
@@ -34,17 +36,6 @@ USUAL_TOKENS = 512
 As published it is the longest answer that is allowed, so that the gradient would be an eighth where
 `max_new_tokens` is 4096, whatever was written.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class LossSettings:
-    """The constants of the loss; names as in `TrainConfig`."""
-
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    dual_clip: float = 3.0
-    kl_coefficient: float = 0.0
-    entropy_coefficient: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +67,15 @@ def surrogate(
     logprobs_B_C: torch.Tensor,
     old_logprobs_B_C: torch.Tensor,
     advantages_B: torch.Tensor,
-    settings: LossSettings,
+    config: TrainConfig,
 ) -> Surrogate:
     """Return the clipped objective of each token."""
     advantage = advantages_B[:, None]
     ratio = torch.exp(logprobs_B_C - old_logprobs_B_C)
     unclipped = ratio * advantage
-    bounded = ratio.clamp(1.0 - settings.clip_low, 1.0 + settings.clip_high) * advantage
+    bounded = ratio.clamp(1.0 - config.clip_low, 1.0 + config.clip_high) * advantage
     pessimistic = torch.minimum(unclipped, bounded)
-    floor = settings.dual_clip * advantage
+    floor = config.dual_clip * advantage
     objective = torch.where(advantage < 0, torch.maximum(pessimistic, floor), pessimistic)
     clipped = (bounded < unclipped) | ((advantage < 0) & (pessimistic < floor))
     return Surrogate(objective, ratio.detach(), clipped)
@@ -121,12 +112,12 @@ def summed_loss(
     entropy_B_C: torch.Tensor,
     kl_B_C: torch.Tensor | None,
     mask_B_C: torch.Tensor,
-    settings: LossSettings,
+    config: TrainConfig,
 ) -> torch.Tensor:
     """Sum the loss over answer tokens, each weighted by its value in `mask_B_C` (0 for all others)."""
     loss_B_C = -objective_B_C
-    if settings.entropy_coefficient:
-        loss_B_C = loss_B_C - settings.entropy_coefficient * entropy_B_C
+    if config.entropy_coefficient:
+        loss_B_C = loss_B_C - config.entropy_coefficient * entropy_B_C
     if kl_B_C is not None:
-        loss_B_C = loss_B_C + settings.kl_coefficient * kl_B_C
+        loss_B_C = loss_B_C + config.kl_coefficient * kl_B_C
     return (loss_B_C * mask_B_C).sum()

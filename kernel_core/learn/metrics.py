@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kernel_core.dialogue.turns import TrajectoryGroup, Turn
-from kernel_core.evaluation.metrics import Outcome, SpeedKind, outcome_of
+from kernel_core.evaluation.metrics import SpeedKind, outcome_of
 from kernel_core.learn.alarms import is_junk
 from kernel_core.learn.credit import GradedTurn, truncated, varies
 from kernel_core.records import Verdict
@@ -28,7 +28,9 @@ def measure(graded: Sequence[Sequence[GradedTurn]], kind: SpeedKind, is_timed: b
     metrics = _rewards(flat) | kernel_rates([graded_turn.turn for graded_turn in flat], kind)
     metrics["batch/num_groups"] = len(graded)
     metrics["batch/num_constant_groups"] = sum(bool(group) and not varies(group) for group in graded)
-    metrics["batch/pass_at_group"] = _share([_solved(group) for group in graded if group])
+    metrics["batch/pass_at_group"] = _share(
+        [any(member.turn.evaluation.correct for member in group) for group in graded if group]
+    )
     metrics["batch/num_turns"] = len(flat)
     metrics["advantage/std"] = float(np.std([graded_turn.advantage for graded_turn in flat]))
     metrics["advantage/max"] = max(abs(graded_turn.advantage) for graded_turn in flat)
@@ -43,9 +45,7 @@ def measure(graded: Sequence[Sequence[GradedTurn]], kind: SpeedKind, is_timed: b
         for verdict in Verdict:
             metrics[f"multiturn/turn_{index}/verdict/{verdict}"] = rates[f"verdict/{verdict}"]
     metrics["multiturn/success_rate"] = _success_rate(graded)
-    metrics["multiturn/repeat_rate"] = float(
-        np.mean([graded_turn.turn.repeats_earlier for graded_turn in flat])
-    )
+    metrics["multiturn/repeat_rate"] = _share([graded_turn.turn.repeats_earlier for graded_turn in flat])
     return {name: value for name, value in metrics.items() if is_timed or "fast_1" not in name}
 
 
@@ -75,18 +75,14 @@ def kernel_rates(turns: Sequence[Turn], kind: SpeedKind) -> Metrics:
 
 def probe_of(groups: Sequence[TrajectoryGroup], step: int, kind: SpeedKind, num_left_out: int) -> Probe:
     """Return the curriculum's measurements: rates over all answers, one per validation problem."""
-    outcomes: list[Outcome] = [
-        outcome_of(turn.evaluation, turn.index)
-        for group in groups
-        for trajectory in group.trajectories
-        for turn in trajectory.turns
-    ]
+    turns = [turn for group in groups for trajectory in group.trajectories for turn in trajectory.turns]
+    rates = kernel_rates(turns, kind)
     return Probe(
         step=step,
-        format_rate=_share([outcome.formatted for outcome in outcomes]),
-        compile_rate=_share([outcome.compiled for outcome in outcomes]),
-        correct_rate=_share([outcome.correct for outcome in outcomes]),
-        fast_1=_share([outcome.faster_than(1.0, kind) for outcome in outcomes]),
+        format_rate=rates["kernel/format_rate"],
+        compile_rate=rates["kernel/compile_rate"],
+        correct_rate=rates["kernel/correct_rate"],
+        fast_1=rates["kernel/fast_1_rate"],
         num_left_out=num_left_out,
     )
 
@@ -104,10 +100,6 @@ def _rewards(flat: Sequence[GradedTurn]) -> Metrics:
     for name in _TERMS:
         metrics[f"reward/{name}"] = float(np.mean([getattr(graded_turn.terms, name) for graded_turn in flat]))
     return metrics
-
-
-def _solved(group: Sequence[GradedTurn]) -> bool:
-    return any(graded_turn.turn.evaluation.correct for graded_turn in group)
 
 
 def _success_rate(graded: Sequence[Sequence[GradedTurn]]) -> float:

@@ -30,6 +30,8 @@ from kernel_core.config import MismatchConfig
 from kernel_core.learn.batch import TokenRow
 
 Floats = npt.NDArray[np.float32]
+Ratios = Sequence[npt.NDArray[np.float64]]
+"""Logarithms of the ratios of each row's answer tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +85,7 @@ def _log_ratio(ours: Floats, row: TokenRow) -> npt.NDArray[np.float64]:
     return ratio
 
 
-def _means_by_conversation(
-    rows: Sequence[TokenRow], log_ratios: Sequence[npt.NDArray[np.float64]]
-) -> dict[int, float]:
+def _means_by_conversation(rows: Sequence[TokenRow], log_ratios: Ratios) -> dict[int, float]:
     """Return the logarithm of w of each conversation."""
     sums: dict[int, float] = {}
     counts: dict[int, int] = {}
@@ -97,15 +97,13 @@ def _means_by_conversation(
 
 def _kept(
     rows: Sequence[TokenRow],
-    log_ratios: Sequence[npt.NDArray[np.float64]],
+    log_ratios: Ratios,
     log_means: dict[int, float],
     config: MismatchConfig,
 ) -> list[bool]:
-    low, high = (
-        (-np.inf, np.inf)
-        if config.band is None
-        else (np.log1p(-min(config.band, 1 - 1e-9)), np.log1p(config.band))
-    )
+    low, high = -np.inf, np.inf
+    if config.band is not None:
+        low, high = np.log1p(-min(config.band, 1 - 1e-9)), np.log1p(config.band)
     lowest = -np.inf if config.veto is None else np.log(config.veto)
     vetoed = [bool(len(log_ratio)) and float(log_ratio.min()) < lowest for log_ratio in log_ratios]
     lost = {row.conversation for row, veto in zip(rows, vetoed, strict=True) if veto}

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
 from kernel_core.learn.batch import TokenRow
@@ -30,16 +31,10 @@ CLOSE = 0.05
 """Relative tolerance between a packed row and the same row alone; it covers rounding in bfloat16."""
 
 
-def _kernel() -> Callable[..., Any] | None:
-    try:
-        from torch.nn.attention.varlen import varlen_attn  # since torch 2.10
-    except ImportError:
-        return None
-    return varlen_attn
-
-
-_KERNEL = _kernel()
-_OPTIONS = frozenset(inspect.signature(_KERNEL).parameters if _KERNEL is not None else ())
+Parts = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Query, key and value, (1, heads, T, size) each."""
+_KERNEL: Callable[..., Any] = varlen_attn
+_OPTIONS = frozenset(inspect.signature(_KERNEL).parameters)
 
 
 class CannotPackError(Exception):
@@ -186,53 +181,40 @@ def _attention(
     if torch.is_autocast_enabled(query.device.type):
         low = torch.get_autocast_dtype(query.device.type)
         query, key, value = query.to(low), key.to(low), value.to(low)
+    parts = (query, key, value)
     if _has_kernel(query, scaling, dropout):
-        return _by_kernel(query, key, value, scaling, cu_seq_lens_q, max_length_q), None
-    return _row_by_row(query, key, value, scaling, dropout, cu_seq_lens_q), None
+        return _by_kernel(parts, scaling, cu_seq_lens_q, max_length_q), None
+    return _row_by_row(parts, scaling, dropout, cu_seq_lens_q), None
 
 
 def _has_kernel(query: torch.Tensor, scaling: float | None, dropout: float) -> bool:
     is_scaled = "scale" in _OPTIONS or scaling in (None, query.shape[-1] ** -0.5)
     is_half = query.dtype in (torch.float16, torch.bfloat16)
-    return _KERNEL is not None and query.is_cuda and is_half and is_scaled and not dropout
+    return query.is_cuda and is_half and is_scaled and not dropout
 
 
-def _by_kernel(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    scaling: float | None,
-    starts: torch.Tensor,
-    longest: int,
-) -> torch.Tensor:
+def _by_kernel(parts: Parts, scaling: float | None, starts: torch.Tensor, longest: int) -> torch.Tensor:
     """Arguments differ between releases of torch: causal by a flag or a window, with a scale or without."""
     options: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in _OPTIONS else {"is_causal": True}
     if "scale" in _OPTIONS:
         options["scale"] = scaling
+    query, key, value = parts
     groups = query.shape[1] // key.shape[1]
     if "enable_gqa" in _OPTIONS:
         options["enable_gqa"] = groups > 1
     elif groups > 1:
         key, value = (part.repeat_interleave(groups, dim=1) for part in (key, value))
     query, key, value = (part[0].transpose(0, 1).contiguous() for part in (query, key, value))
-    assert _KERNEL is not None
     out: torch.Tensor = _KERNEL(query, key, value, starts, starts, longest, longest, **options)
     return out[None]
 
 
-def _row_by_row(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    scaling: float | None,
-    dropout: float,
-    starts: torch.Tensor,
-) -> torch.Tensor:
+def _row_by_row(parts: Parts, scaling: float | None, dropout: float, starts: torch.Tensor) -> torch.Tensor:
     lengths = starts.diff().tolist()
     attend: Callable[..., torch.Tensor] = F.scaled_dot_product_attention
     rows = [
-        attend(*parts, is_causal=True, scale=scaling, dropout_p=dropout, enable_gqa=True)
-        for parts in zip(*(part.split(lengths, dim=2) for part in (query, key, value)), strict=True)
+        attend(*row, is_causal=True, scale=scaling, dropout_p=dropout, enable_gqa=True)
+        for row in zip(*(part.split(lengths, dim=2) for part in parts), strict=True)
     ]
     return torch.cat(rows, dim=2).transpose(1, 2)
 

@@ -53,22 +53,17 @@ class Practice:
         if settings.mix:
             shares_of(settings)  # refuses settings that narrow one suite
         suites = [(entry.suite, entry.weight) for entry in settings.mix] or [(settings.suite, 1.0)]
-        parts = tuple(
-            _opened(
-                settings.model_copy(update={"suite": suite, "mix": ()}),
-                weight,
-                config.problems_per_step,
-                memory,
-            )
-            for suite, weight in suites
-        )
+        parts = []
+        for suite, weight in suites:
+            own = settings.model_copy(update={"suite": suite, "mix": ()})
+            parts.append(_opened(own, weight, config.problems_per_step, memory))
         num_fixed = sum(len(part.fixed) for part in parts)
         if all(part.fixed for part in parts) and num_fixed < config.problems_per_step:
             raise ConfigError(
                 f"problems.suite = {', '.join(suite for suite, _ in suites)} gives {num_fixed} problems, "
                 f"but a step takes {config.problems_per_step} different ones; lower problems_per_step"
             )
-        return cls(config, parts)
+        return cls(config, tuple(parts))
 
     def choose(
         self, state: CurriculumState, step: int, draw: int = 0, taken: Sequence[Problem] = ()
@@ -100,8 +95,7 @@ class Practice:
         ]
 
     def _counts(self, seed: int, used: set[str]) -> list[int]:
-        """Return each suite's number of problems in a step; other suites make up the shortage of a
-        small one."""
+        """Return each suite's number of problems in a step; others make up the shortage of a small one."""
         weights = np.array([part.weight for part in self.parts])
         rng = np.random.default_rng(seed)
         free = [

@@ -7,10 +7,10 @@ that only the adapters are held: they take the place of the trained ones for as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -18,61 +18,41 @@ from kernel_core.policy.folder import put_adapters
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.store import Store
 
-
-class ReferenceModel(Protocol):
-    """Held weights."""
-
-    def reading(self) -> AbstractContextManager[Any]:
-        """Yield a model with the reference weights inside the block."""
-        ...
+Reference = Callable[[], AbstractContextManager[Any]]
+"""Opens a block, and yields a model that has the reference weights inside it."""
 
 
-@dataclass(frozen=True)
-class HeldModel:
-    """Reference as a model of its own."""
-
-    model: Any
-
-    def reading(self) -> AbstractContextManager[Any]:
-        """See `ReferenceModel`."""
-        return nullcontext(self.model)
-
-
-@dataclass(frozen=True)
-class HeldWeights:
-    """Other values for the weights of `model` that train."""
-
-    model: Any
-    held: list[torch.Tensor]
-
-    @contextmanager
-    def reading(self) -> Iterator[Any]:
-        """See `ReferenceModel`.
-
-        Tensors are swapped, not copied, so a graph built before the block still holds its saved tensors.
-        """
-        trained = _trained(self.model)
-        own = [parameter.data for parameter in trained]
-        try:
-            _put(trained, self.held)
-            yield self.model
-        finally:
-            _put(trained, own)
-
-
-def hold(folder: Store, policy: TorchPolicy) -> ReferenceModel:
-    """Load the reference from a folder that `TorchPolicy.save` wrote, for a policy that is whole in
-    this process."""
+def hold(folder: Store, policy: TorchPolicy) -> Reference:
+    """Load the reference that `TorchPolicy.save` wrote, for a policy that is whole in this process."""
     if policy.base is None:
-        saved = TorchPolicy.load(folder, policy.config)
-        return HeldModel(saved.model.requires_grad_(False).eval())
+        return whole_model(TorchPolicy.load(folder, policy.config).model)
     trained = _trained(policy.model)
     own = [parameter.data for parameter in trained]
     _put(trained, [data.clone() for data in own])
     put_adapters(folder, policy.model)
     held = [parameter.data for parameter in trained]
     _put(trained, own)
-    return HeldWeights(policy.model, held)
+    return partial(_with_weights, policy.model, held)
+
+
+def whole_model(model: Any) -> Reference:
+    """The reference as a model of its own."""
+    return partial(nullcontext, model.requires_grad_(False).eval())
+
+
+@contextmanager
+def _with_weights(model: Any, held: list[torch.Tensor]) -> Iterator[Any]:
+    """Other values for the weights that train.
+
+    Tensors are swapped, not copied, so a graph built before the block still holds its saved tensors.
+    """
+    trained = _trained(model)
+    own = [parameter.data for parameter in trained]
+    try:
+        _put(trained, held)
+        yield model
+    finally:
+        _put(trained, own)
 
 
 def _trained(model: Any) -> list[Any]:

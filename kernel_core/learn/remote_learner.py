@@ -14,32 +14,22 @@ import numpy as np
 
 from kernel_core.config import TrainConfig
 from kernel_core.learn.batch import TokenRow
-from kernel_core.learn.learner import rate
+from kernel_core.learn.learner import Learning, rate
 from kernel_core.learn.mismatch import Corrected, correct
 from kernel_core.learn.update import learnable_rows
 from kernel_core.learn.update_report import UpdateReport
 from kernel_core.policy.remote_model import Answered, Floats, Learned, Weighted
 from kernel_core.policy.tinker_policy import TinkerPolicy
 from kernel_core.progress import Progress
-from kernel_core.store import Store
 
 
-class RemoteLearner:
-    """See `Learning`. Weights and optimiser are in what the policy saves."""
-
-    optimiser = None
+class RemoteLearner(Learning):
+    """A KL term is refused. Weights and optimiser are in what the policy saves."""
 
     def __init__(self, config: TrainConfig, policy: TinkerPolicy) -> None:
         self._config, self._policy = config, policy
 
-    def begin(self) -> None:
-        """Do nothing: a KL term is refused."""
-
-    def on_restore(self, folder: Store) -> None:
-        """Do nothing: the policy has loaded the checkpoint's weights and optimiser."""
-
     def update(self, rows: Sequence[TokenRow], step: int, progress: Progress) -> UpdateReport:
-        """Make one step's update; do nothing where the method learns nothing."""
         written = [row for row in rows if len(row.answer_ids)]
         if self._config.method == "frozen" or not written:
             return UpdateReport.nothing()
@@ -60,12 +50,6 @@ class RemoteLearner:
         if learned is None:
             return report
         return report.model_copy(update=_found(batch, learned, self._config.method == "expert_iteration"))
-
-    def save(self, folder: Store) -> None:
-        """Do nothing: the server keeps everything."""
-
-    def close(self) -> None:
-        """Do nothing: the policy ends the connection."""
 
     def _weights(self, row: TokenRow, weight: float) -> Floats:
         """Return the weight of each answer token in the sum over the step."""

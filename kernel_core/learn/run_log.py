@@ -60,9 +60,7 @@ class Journal:
     def go_back(self, step: int) -> None:
         """Forget everything after a step (-1: everything)."""
         for log in (METRICS, CHECKPOINTS, WINNERS):
-            kept = [row for row in self._store.lines(log) if row["step"] <= step]
-            if self._store.exists(log):
-                self._store.write(log, b"".join(json.dumps(row).encode() + b"\n" for row in kept))
+            forget_lines(self._store, log, step)
         for table in TABLES:
             for name in self._store.names(table):
                 if _step_of(name) > step:
@@ -91,8 +89,6 @@ class Journal:
     def write_metrics(self, step: int, words: Mapping[str, str], numbers: Mapping[str, float]) -> list[Alarm]:
         """Append a row to `metrics.jsonl` and its numbers to tensorboard's curves.
 
-        Return the alarms that it raises, which the row holds as well.
-
         Gives the alarms that ring with it; they stand in the row as well.
         """
         alarms = alarms_after([*self._store.lines(METRICS), {"step": step, **numbers}])
@@ -113,6 +109,13 @@ class Journal:
 
             folder = self._store.path("tensorboard").removeprefix("file://")
             self._curves = SummaryWriter(folder, purge_step=step + 1)
+
+
+def forget_lines(store: Store, log: str, step: int) -> None:
+    """Remove the lines of a log, if it is there, that are of steps after this one."""
+    if store.exists(log):
+        kept = [row for row in store.lines(log) if row["step"] <= step]
+        store.write(log, b"".join(json.dumps(row).encode() + b"\n" for row in kept))
 
 
 def _graded_row(step: int, stage: str, family: str, graded: GradedTurn) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class Saver:
     def __init__(self, store: Store, *, background: bool) -> None:
         self._store = store
         self._thread = ThreadPoolExecutor(1, "checkpoint") if background else None
-        self._pending: Future[str] | None = None
+        self._pending: Future[None] | None = None
 
     def save(
         self,
@@ -35,20 +35,18 @@ class Saver:
         keep: int,
         score: Sequence[float] | None = None,
         shards: Callable[[], checkpoint.Files] | None = None,
-    ) -> str:
-        """Write what `checkpoint.draft` collects, after the checkpoint before, and give its folder's name.
-
-        In the background it may be incomplete on return.
-        """
+    ) -> None:
+        """Write what `checkpoint.draft` collects, after the checkpoint before; in the background perhaps
+        later than on return."""
         self.wait()
         copied = self._thread is not None
-        taken = checkpoint.draft(
+        finish = checkpoint.draft(
             self._store, step, policy, optimiser, state, keep, score, shards, copied=copied
         )
         if self._thread is None:
-            return checkpoint.finish(self._store, taken)
-        self._pending = self._thread.submit(checkpoint.finish, self._store, taken)
-        return checkpoint.folder_of(step)
+            finish()
+        else:
+            self._pending = self._thread.submit(finish)
 
     def wait(self) -> None:
         """Wait until the last checkpoint is complete; raise its error, once."""

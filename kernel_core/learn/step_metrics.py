@@ -9,14 +9,48 @@ from typing import NamedTuple
 import numpy as np
 
 from kernel_core.config import TrainConfig
+from kernel_core.gym.contract.requests import Compared
 from kernel_core.learn.alarms import Alarm
 from kernel_core.learn.credit import varies
 from kernel_core.learn.metrics import Metrics
 from kernel_core.learn.step_batch import Experience
-from kernel_core.learn.step_report import StepReport
 from kernel_core.learn.update_report import UpdateReport
 from kernel_core.policy.publish import Publication
+from kernel_core.records import Record
 from kernel_core.reward.curriculum import Probe, StageEvent
+
+
+class StepReport(Record):
+    """Report of one step, for a person; `metrics.jsonl` has all numbers of it."""
+
+    step: int
+    steps: int
+    stage: str
+    event: StageEvent | None
+    """Change of stage after this step, if there was one."""
+    alarms: tuple[Alarm, ...] = ()
+    """Early warnings that begin to ring with this step."""
+    reward_mean: float
+    correct_rate: float
+    fast_1_rate: float | None
+    """None where no kernel was timed."""
+    speedups: str
+    """Their kind: `measured`, or `predicted for` a GPU."""
+    update: UpdateReport
+    compared: Compared = Compared()
+    """Answers that were judged fast and in full."""
+
+    def lines(self) -> list[str]:
+        """Return the step as lines of a log."""
+        fast = "not timed" if self.fast_1_rate is None else f"{100 * self.fast_1_rate:.0f} %"
+        lines = [
+            f"step {self.step} of {self.steps}, stage {self.stage}: reward {self.reward_mean:.3f}, "
+            f"correct {100 * self.correct_rate:.0f} %, beats the reference {fast} ({self.speedups})"
+        ]
+        if number := self.compared.num_compared:
+            differing = self.compared.num_differing
+            lines.append(f"{number} answers were judged fast and in full: {differing} other verdicts")
+        return lines
 
 
 class Finished(NamedTuple):
@@ -67,14 +101,7 @@ def numbers_of(
     }
 
 
-def report_of(
-    done: Finished,
-    config: TrainConfig,
-    speedups: str,
-    alarms: list[Alarm],
-    checkpoint: str | None,
-    seconds: dict[str, float],
-) -> StepReport:
+def report_of(done: Finished, config: TrainConfig, speedups: str, alarms: list[Alarm]) -> StepReport:
     """Return the step as a record for a person."""
     return StepReport(
         step=done.step,
@@ -83,20 +110,11 @@ def report_of(
         event=done.event,
         alarms=tuple(alarms),
         reward_mean=done.measured["reward/mean"],
-        verdicts={
-            key.removeprefix("verdict/"): value
-            for key, value in done.measured.items()
-            if key.startswith("verdict/") and value
-        },
         correct_rate=done.measured["kernel/correct_rate"],
         fast_1_rate=done.measured.get("kernel/fast_1_rate"),
         speedups=speedups,
         update=done.update,
-        probe=done.probe,
-        checkpoint=checkpoint,
-        num_sampled_tokens=done.gathered.rollouts.num_sampled_tokens,
         compared=done.gathered.rollouts.compared,
-        seconds=seconds,
     )
 
 

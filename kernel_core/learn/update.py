@@ -21,7 +21,6 @@ from kernel_core.learn.distributed.data_parallel import ALONE, Share, number_of
 from kernel_core.learn.gradient_agreement import agreement, gradient_of, halves_of
 from kernel_core.learn.loss import (
     Aggregation,
-    LossSettings,
     Surrogate,
     imitation,
     k3,
@@ -31,7 +30,7 @@ from kernel_core.learn.loss import (
     token_logprobs,
 )
 from kernel_core.learn.mismatch import Corrected, correct
-from kernel_core.learn.reference import ReferenceModel
+from kernel_core.learn.reference import Reference
 from kernel_core.learn.update_report import Totals, UpdateReport
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import Progress, silent
@@ -134,7 +133,7 @@ def update(
     optimiser: torch.optim.Optimizer,
     rows: Sequence[TokenRow],
     config: TrainConfig,
-    reference: ReferenceModel | None = None,
+    reference: Reference | None = None,
     progress: Progress = silent,
     share: Share = ALONE,
 ) -> UpdateReport:
@@ -173,7 +172,7 @@ def update(
                 entropy,
                 kl,
                 batch.mask_B_C * batch.row_weights_B[:, None],
-                _settings(config),
+                config,
             )
             torch.autograd.backward(loss)
             if counts:
@@ -191,8 +190,7 @@ def update(
 def _planned(
     rows: Sequence[TokenRow], token_budget: int, share: Share
 ) -> tuple[list[tuple[list[int], bool]], int]:
-    """Return the batches of the first half of the conversations, then the others', and the size of the
-    first."""
+    """Return the batches of the conversations' first half and then the others', and how many are first."""
     plans = [
         [
             ([places[i] for i in members], counts)
@@ -201,16 +199,6 @@ def _planned(
         for places in halves_of(rows)
     ]
     return [*plans[0], *plans[1]], len(plans[0])
-
-
-def _settings(config: TrainConfig) -> LossSettings:
-    return LossSettings(
-        config.clip_low,
-        config.clip_high,
-        config.dual_clip,
-        config.kl_coefficient,
-        config.entropy_coefficient,
-    )
 
 
 def learnable_rows(rows: Sequence[TokenRow], config: TrainConfig) -> tuple[list[tuple[TokenRow, float]], int]:
@@ -228,7 +216,7 @@ def learnable_rows(rows: Sequence[TokenRow], config: TrainConfig) -> tuple[list[
 
 
 def _read(
-    policy: TorchPolicy, batch: TokenBatch, config: TrainConfig, reference: ReferenceModel | None
+    policy: TorchPolicy, batch: TokenBatch, config: TrainConfig, reference: Reference | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Log-probability and entropy of every target, and its KL term where the loss has one."""
     temperature, has_entropy = config.rollout.sampling.temperature, config.entropy_coefficient > 0
@@ -244,7 +232,7 @@ def _read(
     if reference is None:
         raise ValueError("a KL term needs the reference weights; the trainer keeps them in its store")
     look = functools.partial(token_logprobs, temperature=temperature)
-    with torch.no_grad(), computing_in(policy, in_bfloat16), reference.reading() as model:
+    with torch.no_grad(), computing_in(policy, in_bfloat16), reference() as model:
         reference_logprobs, _ = by_token(model, batch, look)
     return logprobs, entropy, k3(logprobs, reference_logprobs)
 
@@ -254,7 +242,7 @@ def _objective(
 ) -> Surrogate:
     if config.method == "expert_iteration":
         return imitation(logprobs_B_C)
-    return surrogate(logprobs_B_C, old_B_C, batch.advantages_B, _settings(config))
+    return surrogate(logprobs_B_C, old_B_C, batch.advantages_B, config)
 
 
 def _corrected(policy: TorchPolicy, rows: Sequence[TokenRow], config: TrainConfig, share: Share) -> Corrected:

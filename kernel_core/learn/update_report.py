@@ -88,6 +88,7 @@ class Totals:
             "clipped": clipped.clipped_B_C,
             "entropy": entropy_B_C.detach(),
             "sampler_kl": gap_B_C.exp() - gap_B_C - 1.0,
+            "importance": batch.importance_B_C,
             "reference_kl": kl_B_C.detach() if kl_B_C is not None else torch.zeros_like(mask),
         }
         for name, value in parts.items():
@@ -95,7 +96,6 @@ class Totals:
         self.sums["loss"] += loss.detach().double()
         self.peaks["ratio"] = (clipped.ratio_B_C * mask).max().clamp_min(self.peaks["ratio"])
         self.peaks["gap"] = gap_B_C.abs().max().clamp_min(self.peaks["gap"])
-        self.sums["importance"] += (batch.importance_B_C * mask).sum(dtype=torch.float64)
         self.tokens += batch.num_tokens
         self.answers += batch.num_answer_tokens
 

@@ -17,7 +17,7 @@ import numpy as np
 from kernel_core.corpus.normalise import kernel_hash
 from kernel_core.dialogue.rollout import Rollouts
 from kernel_core.learn.batch import TokenRow
-from kernel_core.learn.credit import GradedTurn, truncated
+from kernel_core.learn.credit import GradedTurn, sampled_ids, truncated
 from kernel_core.records import Candidate
 from kernel_core.store import Store
 
@@ -50,13 +50,16 @@ class Winners:
             self._store.append_line(WINNERS, winner)
 
     def rows(self, step: int, most: int, seed: int) -> list[TokenRow]:
-        """Return at most so many rows: the winners that the step added, then earlier ones, drawn at
-        random."""
+        """Return at most so many rows: winners of the step, then earlier ones, drawn at random."""
         best = _best(list(self._store.lines(WINNERS)))
         new = [winner for winner in best if winner["step"] == step]
         earlier = [winner for winner in best if winner["step"] < step]
         order = np.random.default_rng(seed).permutation(len(earlier))
-        return [_row(winner) for winner in [*new, *(earlier[i] for i in order)][:most]]
+        chosen = [*new, *(earlier[i] for i in order)][:most]
+        return [
+            TokenRow(np.array(winner["prompt_ids"], np.int32), np.array(winner["answer_ids"], np.int32))
+            for winner in chosen
+        ]
 
 
 def _winner(step: int, graded: GradedTurn, rollouts: Rollouts, by_speed: bool) -> dict[str, Any] | None:
@@ -64,16 +67,14 @@ def _winner(step: int, graded: GradedTurn, rollouts: Rollouts, by_speed: bool) -
     # A truncated answer has no end: the policy would learn to write on after the kernel.
     if not turn.evaluation.correct or truncated(turn) or not isinstance(turn.candidate, Candidate):
         return None
-    sample = rollouts.samples[turn.problem_id, turn.trajectory, turn.index]
-    if sample.prompt_ids is None or sample.token_ids is None:
-        raise ValueError(f"policy {sample.policy_version} gives no token ids; training needs them")
+    prompt_ids, answer_ids = sampled_ids(rollouts, turn)
     return {
         "step": step,
         "problem_id": turn.problem_id,
         "kernel_hash": kernel_hash(turn.candidate.source, "triton"),
         "speedup": (turn.evaluation.best_known_speedup or 0.0) if by_speed else 0.0,
-        "prompt_ids": sample.prompt_ids.tolist(),
-        "answer_ids": sample.token_ids.tolist(),
+        "prompt_ids": prompt_ids.tolist(),
+        "answer_ids": answer_ids.tolist(),
     }
 
 
@@ -89,7 +90,3 @@ def _best(winners: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             distinct.setdefault(winner["kernel_hash"], winner)
         best += list(distinct.values())[:BEST]
     return best
-
-
-def _row(winner: dict[str, Any]) -> TokenRow:
-    return TokenRow(np.array(winner["prompt_ids"], np.int32), np.array(winner["answer_ids"], np.int32))

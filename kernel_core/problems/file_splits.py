@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 
-from kernel_core.problems.splits import Split
+from kernel_core.problems.splits import Split, hashed_split
 
 VALIDATION_FILE_PERCENT = 10
 HELD_OUT_FILE_PERCENT = 10
@@ -17,8 +16,4 @@ def file_split(problem_id: str) -> Split:
 
     A digest at an id's end is left out: problems that differ only in their sizes stay together.
     """
-    digest = hashlib.blake2b(_DIGEST.sub("", problem_id).encode(), digest_size=4).digest()
-    percent = int.from_bytes(digest, "big") % 100
-    if percent < HELD_OUT_FILE_PERCENT:
-        return "held_out"
-    return "validation" if percent < HELD_OUT_FILE_PERCENT + VALIDATION_FILE_PERCENT else "train"
+    return hashed_split(_DIGEST.sub("", problem_id), HELD_OUT_FILE_PERCENT, VALIDATION_FILE_PERCENT)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
-from kernel_core.problems.program import Frame, Opening, Size, draw_cpu_size
+from kernel_core.problems.program import Argument, Frame, Opening, Program, Size, draw_cpu_size
+from kernel_core.problems.steps import Step
 
 _ROW_PROLOGUE = ("row = tl.program_id(0)", "j = tl.arange(0, BLOCK)", "i = row * cols + j", "mask = j < cols")
 _ROW_BLOCK = ("BLOCK", "triton.next_power_of_2(cols)")
 
-SHORT_ROWS = (160, 192, 256, 300, 384, 512)
-LONG_ROWS = (2048, 3000, 3072, 4096, 5000, 6144, 8192)
+_ROW_LENGTHS = (160, 192, 256, 300, 384, 512, 2048, 3000, 3072, 4096, 5000, 6144, 8192)
 _ROW_COUNTS = (2048, 4096, 8192, 16384, 32768, 65536)
 _SMALLEST_TILE, _LARGEST_TILE = 1 << 22, 1 << 25
 
@@ -46,12 +47,10 @@ def load(argument: str) -> Opening:
     )
 
 
-def draw_row_sizes(
-    rng: random.Random, columns: tuple[int, ...] = SHORT_ROWS + LONG_ROWS
-) -> tuple[Size, Size]:
+def draw_row_sizes(rng: random.Random) -> tuple[Size, Size]:
     """Rows and columns of a matrix of 16 to 128 MB."""
     rows_name, cols_name = rng.choice(_SIZE_NAMES)
-    cols = rng.choice(columns)
+    cols = rng.choice(_ROW_LENGTHS)
     fitting = [rows for rows in _ROW_COUNTS if _SMALLEST_TILE <= rows * cols <= _LARGEST_TILE]
     return (
         Size(rows_name, rng.choice(fitting), draw_cpu_size(rng, 5, 14)),
@@ -67,7 +66,7 @@ def draw_flat_sizes(rng: random.Random) -> tuple[Size, ...]:
         return Size(names[0], rows.gpu, rows.cpu), Size(names[1], cols.gpu, cols.cpu)
     gpus = (rng.choice((16, 32, 64)), rng.choice((128, 256, 512)), rng.choice((1024, 2000, 2048)))
     cpus = (3, draw_cpu_size(rng, 5, 11), draw_cpu_size(rng, 18, 60))
-    return tuple(Size(name, gpu, cpu) for name, gpu, cpu in zip(names, gpus, cpus, strict=True))
+    return tuple(map(Size, names, gpus, cpus))
 
 
 def flat_frame(rng: random.Random, v: str, x: str) -> Frame:
@@ -86,40 +85,34 @@ def flat_frame(rng: random.Random, v: str, x: str) -> Frame:
     )
 
 
-def row_frame(
-    v: str,
-    setup: tuple[str, ...],
-    allocation: str,
-    *,
-    cols: int,
-    rows: str = "rows",
-    store: str = "",
-    scratch: str = "",
-    scalars: tuple[str, ...] = ("cols",),
-    prologue: tuple[str, ...] = (),
-    constexprs: tuple[tuple[str, str], ...] = (),
-) -> Frame:
-    """One program a row, the whole row in one tile; `cols` is its length on a GPU."""
+def row_frame(v: str, setup: tuple[str, ...], allocation: str, *, cols: int) -> Frame:
+    """One program a row, the whole row in one tile; `cols` is its length on a GPU.
+
+    Warps are tuned to about eight elements a thread for short rows and sixteen for long ones.
+    """
     return Frame(
         layout="rows",
         setup=setup,
-        scalars=scalars,
-        prologue=(*_ROW_PROLOGUE, *prologue),
-        grid=f"({rows},)",
-        constexprs=(_ROW_BLOCK, *constexprs),
+        scalars=("cols",),
+        prologue=_ROW_PROLOGUE,
+        grid="(rows,)",
+        constexprs=(_ROW_BLOCK,),
         allocation=allocation,
-        store=store or f"tl.store(out_ptr + i, {v}, mask=mask)",
-        scratch=scratch,
-        tuned_warps=warps_for(cols),
+        store=f"tl.store(out_ptr + i, {v}, mask=mask)",
+        tuned_warps=1 if cols <= 256 else 2 if cols <= 512 else 8 if cols <= 4096 else 16,
         row_length=cols,
     )
-
-
-def warps_for(cols: int) -> int:
-    """About eight elements a thread for short rows and sixteen for long ones."""
-    return 1 if cols <= 256 else 2 if cols <= 512 else 8 if cols <= 4096 else 16
 
 
 def matrix_setup(x: str) -> tuple[str, ...]:
     """Sizes of a matrix."""
     return (f"rows, cols = {x}.shape",)
+
+
+def matrix_program(
+    family: str, x: str, sizes: tuple[Size, Size], steps: Iterable[Step], *others: Argument
+) -> Program:
+    """A matrix in, a matrix of its shape out, row by row; `others` are arguments beside it."""
+    frame = row_frame(x, matrix_setup(x), f"torch.empty_like({x})", cols=sizes[1].gpu)
+    arguments = (Argument(x, (sizes[0].name, sizes[1].name)), *others)
+    return Program(family, x, arguments, sizes, frame, load(x), tuple(steps))

@@ -11,17 +11,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from kernel_core.errors import ConfigError
+from kernel_core.problems import render
 from kernel_core.problems.families import RESERVED, TRAINED
 from kernel_core.problems.graded import Generated, GradedKernel, identity_of
 from kernel_core.problems.mistakes import draw_mistakes
 from kernel_core.problems.program import Program, worth_computing
-from kernel_core.problems.render import (
-    fused_source,
-    launches_of_naive,
-    lazy_source,
-    naive_source,
-    reference_source,
-)
 from kernel_core.problems.splits import Split, split_of
 from kernel_core.records import Problem
 
@@ -30,6 +24,7 @@ __all__ = ["FAMILIES", "Split", "generate"]
 FAMILIES: tuple[str, ...] = (*TRAINED, *RESERVED)
 MISTAKES_PER_PROBLEM = 4
 _MOST_DRAWS = 20_000
+_LAZY_PLAN = "{}.\nPyTorch for all but the last op, one launch for that."
 RESERVED_FAMILY_WEIGHT = 3
 """In the held-out split a reserved family comes so many times as often as another."""
 
@@ -40,7 +35,7 @@ def generate(split: Split, count: int, seed: int, families: Sequence[str] = ()) 
     Raises `ConfigError` when no family asked for has problems in the split.
     """
     names = _families_of(split, families)
-    return [_generated(program, split, seed, key) for key, program in _programs(split, count, seed, names)]
+    return [_generated(program, split) for program in _programs(split, count, seed, names)]
 
 
 def _families_of(split: Split, families: Sequence[str]) -> list[str]:
@@ -53,7 +48,7 @@ def _families_of(split: Split, families: Sequence[str]) -> list[str]:
     return names
 
 
-def _programs(split: Split, count: int, seed: int, names: list[str]) -> Iterator[tuple[str, Program]]:
+def _programs(split: Split, count: int, seed: int, names: list[str]) -> Iterator[Program]:
     seen: set[str] = set()
     order = random.Random(f"order {split} {seed}")
     while len(seen) < count:
@@ -63,7 +58,7 @@ def _programs(split: Split, count: int, seed: int, names: list[str]) -> Iterator
             yield _fresh_program(name, split, random.Random(f"{split} {seed} {len(seen)}"), seen)
 
 
-def _fresh_program(family: str, split: Split, rng: random.Random, seen: set[str]) -> tuple[str, Program]:
+def _fresh_program(family: str, split: Split, rng: random.Random, seen: set[str]) -> Program:
     draw = TRAINED.get(family) or RESERVED[family]
     for _ in range(_MOST_DRAWS):
         program = draw(rng)
@@ -72,7 +67,7 @@ def _fresh_program(family: str, split: Split, rng: random.Random, seen: set[str]
         key = _key(program)
         if key not in seen:
             seen.add(key)
-            return key, program
+            return program
     raise ConfigError(
         f"family {family} gave nothing new for split {split} in {_MOST_DRAWS} draws; ask for fewer problems"
     )
@@ -92,9 +87,9 @@ def _key(program: Program) -> str:
     )
 
 
-def _generated(program: Program, split: Split, seed: int, key: str) -> Generated:
+def _generated(program: Program, split: Split) -> Generated:
     problem = Problem(
-        **identity_of("generated", program.family, reference_source(program)),
+        **identity_of("generated", program.family, render.reference_source(program)),
         suite="generated",
         family=program.family,
         tags=(split, *dict.fromkeys(program.kinds)),
@@ -105,25 +100,22 @@ def _generated(program: Program, split: Split, seed: int, key: str) -> Generated
 
 
 def _kernels(program: Program, rng: random.Random) -> Iterator[GradedKernel]:
-    yield GradedKernel(grade="naive", source=naive_source(program), thinking=_naive_plan(program))
-    yield GradedKernel(grade="fused", source=fused_source(program), thinking=_plan(program.words, program))
+    yield GradedKernel(grade="naive", source=render.naive_source(program), thinking=_naive_plan(program))
+    fused, source = _plan(program.words, program), render.fused_source(program)
+    yield GradedKernel(grade="fused", source=source, thinking=fused)
     tuned = _plan(program.words, program, tuned=True)
-    yield GradedKernel(grade="tuned", source=fused_source(program, tuned=True), thinking=tuned)
+    yield GradedKernel(grade="tuned", source=render.fused_source(program, tuned=True), thinking=tuned)
     for mistake in draw_mistakes(program, rng, MISTAKES_PER_PROBLEM):
         thinking = _plan(mistake.words, program)
         yield GradedKernel(grade="mistake", fault=mistake.fault, source=mistake.source, thinking=thinking)
-    lazy = lazy_source(program)
+    lazy = render.lazy_source(program)
     if lazy is not None:
-        yield GradedKernel(grade="lazy", source=lazy, thinking=_lazy_plan(program))
+        yield GradedKernel(grade="lazy", source=lazy, thinking=_LAZY_PLAN.format(program.words))
 
 
 def _naive_plan(program: Program) -> str:
-    launches = launches_of_naive(program)
+    launches = render.launches_of_naive(program)
     return f"{program.words}.\nOne launch per op: {launches} launches, OP picks the op."
-
-
-def _lazy_plan(program: Program) -> str:
-    return f"{program.words}.\nPyTorch for all but the last op, one launch for that."
 
 
 def _plan(words: str, program: Program, *, tuned: bool = False) -> str:

@@ -44,12 +44,6 @@ def load_file(path: str | os.PathLike[str], *, suite: str = "file") -> Problem:
     Raises `NotFound` without such a file or leave to read it, and `NotAProblem` when it holds none.
     """
     file = Path(path)
-    try:
-        is_there = file.is_file()
-    except OSError as error:
-        raise NotFound(f"cannot read {file}: {error.strerror}") from error
-    if not is_there:
-        raise NotFound(f"no problem file {file}; give the path of a Python file in KernelBench's format")
     return parse_problem(_text(file), id=f"{suite}/{file.stem}", suite=suite)
 
 
@@ -224,6 +218,9 @@ def _kernelbench_problem(source: str, name: str, level: int) -> Problem:
 def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        wanted = "give the path of a Python file in KernelBench's format"
+        raise NotFound(f"no problem file {file}; {wanted}") from error
     except OSError as error:
         raise NotFound(f"cannot read {file}: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from kernel_core.problems.ops import UNARY
 from kernel_core.problems.program import Program, differs
@@ -32,9 +33,8 @@ class Mistake:
 
 def draw_mistakes(program: Program, rng: random.Random, count: int) -> list[Mistake]:
     """So many mistakes with different faults; about half compute the wrong thing, half do not work."""
-    makers = [*rng.sample(_MEANING, len(_MEANING)), *rng.sample(_TEXT, len(_TEXT))]
-    half = len(_MEANING)
-    order = [makers[position] for position in _interleaved(half, len(makers))]
+    meaning, text = rng.sample(_MEANING, len(_MEANING)), rng.sample(_TEXT, len(_TEXT))
+    order = [make for pair in zip_longest(meaning, text) for make in pair if make is not None]
     by_fault: dict[str, Mistake] = {}
     for make in order:
         mistake = make(program, rng)
@@ -43,12 +43,6 @@ def draw_mistakes(program: Program, rng: random.Random, count: int) -> list[Mist
         if len(by_fault) == count:
             break
     return list(by_fault.values())
-
-
-def _interleaved(half: int, total: int) -> list[int]:
-    pairs = zip(range(half), range(half, total), strict=False)
-    first = [position for pair in pairs for position in pair]
-    return first + [position for position in range(total) if position not in first]
 
 
 Maker = Callable[[Program, random.Random], "Mistake | None"]
@@ -121,14 +115,6 @@ def _first_block_lost(program: Program, rng: random.Random) -> Mistake | None:
     return _edited(program, "off_by_one", "range(0, inner, BLOCK)", "range(BLOCK, inner, BLOCK)")
 
 
-def _undefined_name(program: Program, rng: random.Random) -> Mistake | None:
-    return _edited(program, "undefined_name", "    mask = ", f"    {rng.choice(('valid', 'keep', 'm'))} = ")
-
-
-def _missing_constexpr(program: Program, rng: random.Random) -> Mistake | None:
-    return _edited(program, "missing_constexpr", "BLOCK: tl.constexpr", "BLOCK")
-
-
 def _bad_block(program: Program, rng: random.Random) -> Mistake | None:
     if program.frame.layout == "rows":
         if not program.padded:
@@ -138,31 +124,17 @@ def _bad_block(program: Program, rng: random.Random) -> Mistake | None:
     return _edited(program, "bad_block", f"BLOCK={block}", f"BLOCK={block - block // 8}")
 
 
-def _missing_allocation(program: Program, rng: random.Random) -> Mistake | None:
-    return _edited(program, "missing_allocation", f"        out = {program.frame.allocation}\n", "")
-
-
-def _missing_return(program: Program, rng: random.Random) -> Mistake | None:
-    return _edited(program, "missing_return", "        return out\n", "")
-
-
-def _syntax_error(program: Program, rng: random.Random) -> Mistake | None:
-    right, wrong = rng.choice(
-        (
-            ("class ModelNew(nn.Module):", "class ModelNew(nn.Module)"),
-            ("tl.program_id(0)", "tl.program_id(0"),
-            ("        out = ", "       out = "),
-        )
-    )
-    return _edited(program, "syntax_error", right, wrong)
-
-
 def _unknown_function(program: Program, rng: random.Random) -> Mistake | None:
     source = fused_source(program)
     present = [(right, wrong) for right, wrong in _UNKNOWN_FUNCTIONS if right in source]
     return _edited(program, "unknown_function", *rng.choice(present))
 
 
+_SYNTAX_ERRORS = (
+    ("class ModelNew(nn.Module):", "class ModelNew(nn.Module)"),
+    ("tl.program_id(0)", "tl.program_id(0"),
+    ("        out = ", "       out = "),
+)
 _UNKNOWN_FUNCTIONS = (
     ("tl.sigmoid(", "tl.logistic("),
     ("tl.maximum(", "tl.relu("),
@@ -174,9 +146,8 @@ _UNKNOWN_FUNCTIONS = (
 )
 
 
-def _wrong_dtype(program: Program, rng: random.Random) -> Mistake | None:
-    allocation = program.frame.allocation
-    return _edited(program, "wrong_dtype", allocation, f"{allocation[:-1]}, dtype=torch.float16)")
+def _in_half_precision(allocation: str) -> tuple[str, str]:
+    return allocation, f"{allocation[:-1]}, dtype=torch.float16)"
 
 
 def _torch_decoy(program: Program, rng: random.Random) -> Mistake:
@@ -188,6 +159,11 @@ def _torch_decoy(program: Program, rng: random.Random) -> Mistake:
     ]
     model = model.replace("class Model(", "class ModelNew(")
     return Mistake("torch_decoy", f"{kernel_imports(model.splitlines())}{kernel}{model}\n", program.words)
+
+
+def _edit(fault: str, replaced: Callable[[Program, random.Random], tuple[str, str]]) -> Maker:
+    """The mistake of a kernel's text with one part replaced by another."""
+    return lambda program, rng: _edited(program, fault, *replaced(program, rng))
 
 
 def _edited(program: Program, fault: str, right: str, wrong: str) -> Mistake | None:
@@ -205,13 +181,13 @@ _MEANING: tuple[Maker, ...] = (
     _first_block_lost,
 )
 _TEXT: tuple[Maker, ...] = (
-    _undefined_name,
-    _missing_constexpr,
+    _edit("undefined_name", lambda _, rng: ("    mask = ", f"    {rng.choice(('valid', 'keep', 'm'))} = ")),
+    _edit("missing_constexpr", lambda _, rng: ("BLOCK: tl.constexpr", "BLOCK")),
     _bad_block,
-    _missing_allocation,
-    _missing_return,
-    _syntax_error,
+    _edit("missing_allocation", lambda program, _: (f"        out = {program.frame.allocation}\n", "")),
+    _edit("missing_return", lambda _, rng: ("        return out\n", "")),
+    _edit("syntax_error", lambda _, rng: rng.choice(_SYNTAX_ERRORS)),
     _unknown_function,
-    _wrong_dtype,
+    _edit("wrong_dtype", lambda program, _: _in_half_precision(program.frame.allocation)),
     _torch_decoy,
 )

@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -160,19 +160,25 @@ def draw_constant(op: UnaryOp, rng: random.Random) -> str:
     return str(round(rng.uniform(low, high), 2 if high < 1.0 or rng.random() < 0.3 else 1) or low)
 
 
-_BINARY: dict[str, tuple[str, Callable[[Array, Array], Array]]] = {
-    "+": ("{v} + {a}", lambda x, y: x + y),
-    "-": ("{v} - {a}", lambda x, y: x - y),
-    "*": ("{v} * {a}", lambda x, y: x * y),
+class _Binary(NamedTuple):
+    """An operation on two tensors; `text` is a template over `{v}` and `{a}`, with `@` for the library."""
+
+    kind: str
+    text: str
+    value: Callable[[Array, Array], Array]
+    rival: str
+    """Sign of the operation that a mistaken kernel has in its place."""
+
+
+_BINARY = {
+    "+": _Binary("add", "{v} + {a}", np.add, "-"),
+    "-": _Binary("sub", "{v} - {a}", np.subtract, "+"),
+    "*": _Binary("mul", "{v} * {a}", np.multiply, "+"),
+    "maximum": _Binary("maximum", "@.maximum({v}, {a})", np.maximum, "minimum"),
+    "minimum": _Binary("minimum", "@.minimum({v}, {a})", np.minimum, "maximum"),
 }
-_BINARY_CALLS: dict[str, tuple[str, Callable[[Array, Array], Array]]] = {
-    "maximum": ("maximum({v}, {a})", np.maximum),
-    "minimum": ("minimum({v}, {a})", np.minimum),
-}
-BINARY_SIGNS = tuple(_BINARY)
-BINARY_NAMES = (*_BINARY, *_BINARY_CALLS)
-_BINARY_RIVAL = {"+": "-", "-": "+", "*": "+", "maximum": "minimum", "minimum": "maximum"}
-_BINARY_KIND = {"+": "add", "-": "sub", "*": "mul", "maximum": "maximum", "minimum": "minimum"}
+BINARY_NAMES = tuple(_BINARY)
+BINARY_SIGNS = BINARY_NAMES[:3]
 
 ArgumentShape = Literal["full", "vector"]
 _LOADS: dict[ArgumentShape, str] = {
@@ -190,22 +196,21 @@ def binary(
     sign: str, v: str, argument: str, shape: ArgumentShape, *, torch_argument: str = "", load: str = ""
 ) -> Step:
     """`v sign argument`; the argument is loaded where it is used, by the line `load` if one is given."""
-    call = sign in _BINARY_CALLS
-    template, function = (_BINARY_CALLS if call else _BINARY)[sign]
-    in_torch = template.format(v=v, a=torch_argument or argument)
-    in_tile = template.format(v=v, a=argument)
+    op = _BINARY[sign]
+    in_torch = op.text.replace("@", "torch").format(v=v, a=torch_argument or argument)
+    in_tile = op.text.replace("@", "tl").format(v=v, a=argument)
 
     def value(tile: Array, arguments: Mapping[str, Array]) -> Array:
-        return function(tile, arguments[argument])
+        return op.value(tile, arguments[argument])
 
     def rival(rng: random.Random) -> tuple[str, Step]:
-        return "wrong_op", binary(_BINARY_RIVAL[sign], v, argument, shape, load=load)
+        return "wrong_op", binary(op.rival, v, argument, shape, load=load)
 
     return Step(
-        kind=f"{_BINARY_KIND[sign]}_{shape}",
+        kind=f"{op.kind}_{shape}",
         word=f"{sign} {argument}",
-        torch=(f"{v} = {'torch.' if call else ''}{in_torch}",),
-        tile=(load or load_line(argument, shape), f"{v} = {'tl.' if call else ''}{in_tile}"),
+        torch=(f"{v} = {in_torch}",),
+        tile=(load or load_line(argument, shape), f"{v} = {in_tile}"),
         value=value,
         rivals=(rival,),
     )

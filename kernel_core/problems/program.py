@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,11 @@ class Size:
     name: str
     gpu: int
     cpu: int
+
+
+def dims_of(sizes: Sequence[Size]) -> str:
+    """The names of sizes with commas."""
+    return ", ".join(size.name for size in sizes)
 
 
 @dataclass(frozen=True)
@@ -164,10 +170,7 @@ def worth_computing(program: Program) -> bool:
 
 def differs(right: Program, wrong: Program) -> bool:
     """True if the results differ enough that no tolerance lets the wrong one pass."""
-    return bool(_visibly_differ(_lanes(probed(right)[-1]), _lanes(probed(wrong)[-1])))
-
-
-def _visibly_differ(expected: Array, got: Array) -> bool:
+    expected, got = _lanes(probed(right)[-1]), _lanes(probed(wrong)[-1])
     if expected.shape != got.shape:
         return True
     off = ~(np.abs(expected - got) <= 0.02 + 0.02 * np.abs(expected))

@@ -60,7 +60,6 @@ def parse_problem(
     name: str | None = None,
     level: int | None = None,
     family: str = "",
-    tags: tuple[str, ...] = (),
 ) -> Problem:
     """A `Problem` from a module's text in KernelBench's format.
 
@@ -87,7 +86,7 @@ def parse_problem(
         family=directives.get("family") or family or _family_of(leaf),
         source=source,
         sha256=sha256_text(source),
-        tags=tags + tuple(re.split(r"\s*,\s*", directives["tags"]) if "tags" in directives else ()),
+        tags=tuple(re.split(r"\s*,\s*", directives["tags"])) if "tags" in directives else (),
         constants=constants,
         cpu_constants=_cpu_constants(directives.get("cpu", ""), constants, id),
         precision=_precision(directives.get("precision", "own"), id),
@@ -203,8 +202,8 @@ def _checked_tree(source: str, id: str) -> ast.Module:
         ) from error
     classes = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    missing = [f"class {name}" for name in ("Model",) if name not in classes]
-    missing += [f"def {name}" for name in ("get_inputs",) if name not in functions]
+    missing = ["class Model"] * ("Model" not in classes)
+    missing += ["def get_inputs"] * ("get_inputs" not in functions)
     if missing:
         raise NotAProblem(
             f"{id} lacks {', '.join(missing)}; a problem defines class Model and get_inputs, and "
@@ -260,16 +259,14 @@ def _assignments(tree: ast.Module) -> Iterator[_Assignment]:
             continue
         for target, value in pairs:
             constant = _constant(value)
-            if isinstance(target, ast.Name) and constant is not None:
-                start = value.lineno, value.col_offset
-                last = node if is_chain else value
-                assert last.end_lineno is not None
-                assert last.end_col_offset is not None
-                end = last.end_lineno, last.end_col_offset
-                if is_chain:
-                    yield _Assignment(target.id, constant, *end, *end, f"; {target.id} = ")
-                else:
-                    yield _Assignment(target.id, constant, *start, *end)
+            if not isinstance(target, ast.Name) or constant is None:
+                continue
+            if is_chain:
+                assert node.end_lineno is not None and node.end_col_offset is not None
+                end = node.end_lineno, node.end_col_offset
+                yield _Assignment(target.id, constant, *end, *end, f"; {target.id} = ")
+            else:
+                yield _assigned(target.id, constant, value)
 
 
 def _members(tree: ast.Module) -> Iterator[_Assignment]:

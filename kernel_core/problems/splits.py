@@ -42,10 +42,10 @@ def reserved_for(first: str, second: str) -> Split:
     return hashed_split(f"{first}>{second}")
 
 
-def hashed_split(text: str) -> Split:
-    """The split that a text falls into by its hash, in the fixed shares."""
+def hashed_split(text: str, held_out: int = HELD_OUT_PERCENT, validation: int = VALIDATION_PERCENT) -> Split:
+    """The split that a text falls into by its hash; the shares are in per cent."""
     digest = hashlib.blake2b(text.encode(), digest_size=4).digest()
     percent = int.from_bytes(digest, "big") % 100
-    if percent < HELD_OUT_PERCENT:
+    if percent < held_out:
         return "held_out"
-    return "validation" if percent < HELD_OUT_PERCENT + VALIDATION_PERCENT else "train"
+    return "validation" if percent < held_out + validation else "train"

@@ -22,6 +22,8 @@ PROBE_BLOCK = 64
 PROBE_MASK = np.arange(PROBE_BLOCK) < PROBE_COLS
 
 Fault = str
+Value = Callable[[Array, Mapping[str, Array]], Array]
+"""Padded tile and padded arguments by name to the new tile."""
 Rival = Callable[[random.Random], "tuple[Fault, Step]"]
 
 
@@ -35,8 +37,7 @@ class Step:
     """Its text in a plan: the operation with its constants."""
     torch: tuple[str, ...]
     tile: tuple[str, ...]
-    value: Callable[[Array, Mapping[str, Array]], Array]
-    """Padded tile and padded arguments by name to the new tile."""
+    value: Value
     rivals: tuple[Rival, ...] = field(default=(), compare=False)
     """Plausible wrong versions: each draws the fault's name and the step to write instead."""
     must_change: bool = True

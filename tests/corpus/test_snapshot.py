@@ -46,7 +46,7 @@ def test_modules_are_a_source_beside_the_generator(tmp_path: Path) -> None:
         update={"sources": ("modules", "generator"), "generator_rows": 3, "modules_rows": 6}
     )
     manifest = build_snapshot(config, Store(tmp_path))
-    problems = generate_modules("train", 6, 0)
+    problems = list(generate_modules("train", 6, 0))
     made = list(answered_problems(problems))
     rows = [row for row in load_snapshot(Store(tmp_path)) if row.source == "modules"]
     assert manifest.meta["num_references"] == 9

@@ -19,7 +19,7 @@ FAST = ("softmax_dim", "conv_elementwise")
 )
 def test_the_kernel_of_a_problem_is_judged_correct(family: str, quick_gym: Gym) -> None:
     split = "held_out" if family in RESERVED else "train"
-    problems = generate_modules(split, 1, 0, (family,))
+    problems = list(generate_modules(split, 1, 0, (family,)))
     (made,) = answered_problems(problems)
     kernel = made.kernels[0]
     assert made.problem == problems[0] and kernel.grade == "tuned"
@@ -29,7 +29,7 @@ def test_the_kernel_of_a_problem_is_judged_correct(family: str, quick_gym: Gym) 
 
 
 def test_a_mistake_is_an_edit_of_the_kernel() -> None:
-    problems = generate_modules("train", 20, 0)
+    problems = list(generate_modules("train", 20, 0))
     pairs = [made.kernels for made in answered_problems(problems) if len(made.kernels) == 2]
     assert len(pairs) > 10
     for kernel, mistake in pairs:

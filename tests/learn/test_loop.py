@@ -83,15 +83,16 @@ def undisturbed(train_config, taught, gym, tmp_path_factory):
 
 
 def test_a_step_says_what_it_did(undisturbed, train_config):
-    _, _, reports = undisturbed
+    store, _, reports = undisturbed
     assert [report.step for report in reports] == [1, 2, 3]
     first = reports[0]
     assert (first.stage, first.event.kind, first.event.to_stage) == ("format", "promoted", "speed")
-    assert sum(first.verdicts.values()) == pytest.approx(1.0)
-    assert first.checkpoint == "checkpoints/step-000001"
-    assert first.num_sampled_tokens > 0
-    assert {"sample", "judge", "update", "checkpoint"} <= set(first.seconds)
-    assert [report.probe is not None for report in reports] == [False, True, False]
+    _, *rows = store.lines("metrics.jsonl")
+    verdicts = [share for key, share in rows[0].items() if key.startswith("verdict/")]
+    assert sum(verdicts) == pytest.approx(1.0)
+    assert rows[0]["batch/num_sampled_tokens"] > 0
+    assert {f"seconds/{phase}" for phase in ("sample", "judge", "update", "checkpoint")} <= set(rows[0])
+    assert ["probe/correct_rate" in row for row in rows] == [False, True, False]
 
 
 def test_the_policy_learns_from_rewards_that_differ(undisturbed, taught, train_config):

@@ -7,9 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_core.learn.loss import LossSettings, k3, row_weights, summed_loss, surrogate, token_logprobs
+from kernel_core.config import TrainConfig
+from kernel_core.learn.loss import k3, row_weights, summed_loss, surrogate, token_logprobs
 
-EVERYTHING_ON = LossSettings(kl_coefficient=0.3, entropy_coefficient=0.05)
+EVERYTHING_ON = TrainConfig(kl_coefficient=0.3, entropy_coefficient=0.05)
 
 
 def problem(seed, rows=4, tokens=5, vocabulary=7):
@@ -69,7 +70,9 @@ def naive(logits, given, settings, temperature):
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("settings", [LossSettings(), EVERYTHING_ON, LossSettings(0.05, 0.1, 1.2)])
+@pytest.mark.parametrize(
+    "settings", [TrainConfig(), EVERYTHING_ON, TrainConfig(clip_low=0.05, clip_high=0.1, dual_clip=1.2)]
+)
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_loss_and_gradient_equal_the_formula_written_out(seed, settings, temperature):
     given = problem(seed)
@@ -83,7 +86,7 @@ def test_loss_and_gradient_equal_the_formula_written_out(seed, settings, tempera
     torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-9, atol=1e-11)
 
 
-def objective_of(ratio, advantage, settings=LossSettings()):  # noqa: B008
+def objective_of(ratio, advantage, settings=TrainConfig()):  # noqa: B008
     result = surrogate(
         torch.tensor([[math.log(ratio)]]), torch.zeros(1, 1), torch.tensor([float(advantage)]), settings
     )

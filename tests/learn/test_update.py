@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, Qwen3C
 
 from kernel_core.config import MismatchConfig, PolicyConfig, RolloutConfig, SamplingConfig, TrainConfig
 from kernel_core.learn.batch import TokenRow
-from kernel_core.learn.reference import HeldModel, hold
+from kernel_core.learn.reference import hold, whole_model
 from kernel_core.learn.update import new_optimiser, update, usual_norm
 from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
@@ -118,7 +118,7 @@ def test_the_kl_term_holds_the_policy_near_the_reference():
     moved = []
     for coefficient in (0.0, 50.0):
         policy = new_policy(POLICY, TEXTS, seed=1)
-        reference = HeldModel(new_policy(POLICY, TEXTS, seed=1).model.eval())
+        reference = whole_model(new_policy(POLICY, TEXTS, seed=1).model)
         rows = sampled_rows(policy, [1.0, -1.0, 0.5])
         config = config_of(kl_coefficient=coefficient, updates_per_step=8)
         optimiser = torch.optim.SGD(policy.model.parameters(), lr=0.05)
@@ -187,10 +187,10 @@ def test_under_lora_the_reference_is_the_adapters_that_training_began_with(tmp_p
     update(policy, optimiser, rows, free)
     moved = [logprob_of(policy, row) for row in rows]
     reference = hold(Store(tmp_path / "reference"), policy)
-    with reference.reading():
+    with reference():
         assert [logprob_of(policy, row) for row in rows] == pytest.approx(began, abs=1e-4)
     assert [logprob_of(policy, row) for row in rows] == moved != began
-    whole = HeldModel(TorchPolicy.load(str(tmp_path / "reference"), settings).model.eval())
+    whole = whole_model(TorchPolicy.load(str(tmp_path / "reference"), settings).model)
     still = new_optimiser(policy.model, lr=0.0)
     ours, theirs = (update(policy, still, rows, config, held) for held in (reference, whole))
     assert ours.reference_kl == pytest.approx(theirs.reference_kl, rel=1e-5) and ours.reference_kl > 0

@@ -124,7 +124,7 @@ def test_half_of_the_taught_problems_have_other_names_and_no_held_out_one() -> N
     changed = [with_drawn_names(made) != made for made in drawn]
     assert 70 <= sum(changed) <= 130
     assert changed == [with_drawn_names(made) != made for made in drawn]
-    held_out = generate_modules("held_out", 30, 3, ("rotary",))
+    held_out = list(generate_modules("held_out", 30, 3, ("rotary",)))
     assert all("x, cos, sin)" in re.sub(": torch.Tensor", "", problem.source) for problem in held_out)
 
 

@@ -15,7 +15,7 @@ import itertools
 import logging
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -54,6 +54,8 @@ CHARS_PER_TOKEN = 2.7
 Kind = Literal["first", "repair", "faster", "given"]
 Grades = Literal["mistakes", "naive", "lazy", "good"]
 Item = TypeVar("Item")
+Evaluations = Mapping[tuple[str, str], Evaluation]
+"""By problem and exemplar."""
 
 
 class Conversation(Record):
@@ -72,14 +74,7 @@ class _ReferenceExemplars:
     """Problem of the corpus with its kernels by grade."""
 
     problem: Problem
-    mistakes: tuple[Exemplar, ...]
-    naive: tuple[Exemplar, ...]
-    lazy: tuple[Exemplar, ...]
-    good: tuple[Exemplar, ...]
-
-    def of(self, grades: Grades) -> tuple[Exemplar, ...]:
-        """Return the kernels of some grades."""
-        return {"mistakes": self.mistakes, "naive": self.naive, "lazy": self.lazy, "good": self.good}[grades]
+    kernels: Mapping[Grades, list[Exemplar]]
 
 
 _Choice = tuple[_ReferenceExemplars, Exemplar | None]
@@ -102,28 +97,25 @@ def build_conversations(
     config: ColdStartConfig,
     rollout: RolloutConfig = RolloutConfig(),  # noqa: B008  (frozen)
     retriever: Retriever | None = None,
-    count_tokens: Callable[[str], int] | None = None,
     progress: Progress = silent,
 ) -> list[Conversation]:
     """`config.conversations` conversations in a seeded order; the same arguments give the same ones.
 
-    `rollout` and `retriever` shape the prompts as rollouts will have them. `count_tokens` is the policy's,
-    if it has a tokenizer yet. Raises `ConfigError` when the corpus has nothing to learn from, and
-    `GymUnavailable` as the gym does.
+    `rollout` and `retriever` shape the prompts as rollouts will have them. Raises `ConfigError` when the
+    corpus has nothing to learn from, and `GymUnavailable` as the gym does.
     """
     references = _references(exemplars)
     drafts = _drafts(references, config)
     evaluations = _judged(drafts, gym, progress)
     drafts = _without_right_ones(drafts, evaluations)
     shown = _shown([reference.problem for reference in references], retriever, rollout.exemplars)
-    counting = count_tokens or _estimated_tokens
     if rollout.trace:
         keep_traces(draft.problem for draft in drafts)
     conversations = []
     for index, draft in enumerate(drafts):
         history = [_turn(draft.problem, draft.earlier, evaluations)] if draft.earlier is not None else []
         nearest = shown.get(draft.problem.id, ())
-        messages = build_prompt(draft.problem, nearest, history, rollout, counting)
+        messages = build_prompt(draft.problem, nearest, history, rollout, _estimated_tokens)
         conversations.append(
             Conversation(
                 problem_id=draft.problem.id,
@@ -158,23 +150,24 @@ def _reference(members: Sequence[Exemplar]) -> _ReferenceExemplars:
     problem = parse_problem(
         sizes + first.reference_code, id=f"{first.source}/{name}", suite=first.source, family=first.family
     )
-    mistakes = tuple(exemplar for exemplar in members if exemplar.grade.startswith("mistake"))
-    naive, lazy = (
-        tuple(exemplar for exemplar in members if exemplar.grade == grade) for grade in ("naive", "lazy")
-    )
-    good = tuple(
-        exemplar
-        for exemplar in members
-        if exemplar not in (*mistakes, *naive, *lazy) and exemplar.claimed_correct is not False
-    )
-    return _ReferenceExemplars(problem, mistakes, naive, lazy, good)
+    kernels: dict[Grades, list[Exemplar]] = {"mistakes": [], "naive": [], "lazy": [], "good": []}
+    for exemplar in members:
+        if exemplar.grade.startswith("mistake"):
+            kernels["mistakes"].append(exemplar)
+        elif exemplar.grade == "naive":
+            kernels["naive"].append(exemplar)
+        elif exemplar.grade == "lazy":
+            kernels["lazy"].append(exemplar)
+        elif exemplar.claimed_correct is not False:
+            kernels["good"].append(exemplar)
+    return _ReferenceExemplars(problem, kernels)
 
 
 def _drafts(references: Sequence[_ReferenceExemplars], config: ColdStartConfig) -> list[_ConversationDraft]:
     """Assign kernels to prompts, in exact shares, in a shuffled order."""
     rng = random.Random(f"conversations {config.seed}")
     num_second = round(config.conversations * config.repair_share)
-    faster_share = FASTER_SHARE if any(r.naive and r.good for r in references) else 0.0
+    faster_share = FASTER_SHARE if any(r.kernels["naive"] and r.kernels["good"] for r in references) else 0.0
     num_faster = round(num_second * faster_share)
     num_repair = num_second - num_faster
     num_first = config.conversations - num_second
@@ -187,23 +180,25 @@ def _drafts(references: Sequence[_ReferenceExemplars], config: ColdStartConfig) 
     num_mended = round(config.judged * (1 - faster_share))
     mended = _pairs(references, "mistakes", num_mended, rng)
     sped_up = _pairs(references, "naive", config.judged - num_mended, rng)
+    alone: list[_Choice] = [(reference, None) for reference in references]
     decks: list[tuple[Kind, int, Grades, list[_Choice]]] = [
-        ("first", first_bad, "mistakes", [(r, None) for r in references if r.mistakes]),
-        ("first", num_naive, "naive", [(r, None) for r in references if r.naive]),
-        ("first", num_lazy, "lazy", [(r, None) for r in references if r.lazy]),
-        ("first", first_good, "good", [(r, None) for r in references if r.good]),
+        ("first", first_bad, "mistakes", alone),
+        ("first", num_naive, "naive", alone),
+        ("first", num_lazy, "lazy", alone),
+        ("first", first_good, "good", alone),
         ("repair", repair_bad, "mistakes", mended),
         ("repair", num_repair - repair_bad, "good", mended),
-        ("faster", faster_bad, "mistakes", [(r, e) for r, e in sped_up if r.mistakes]),
+        ("faster", faster_bad, "mistakes", sped_up),
         ("faster", num_faster - faster_bad, "good", sped_up),
     ]
     drafts: list[_ConversationDraft] = []
-    for kind, count, answers, choices in decks:
+    for kind, count, answers, subjects in decks:
+        choices = [(reference, earlier) for reference, earlier in subjects if reference.kernels[answers]]
         if count and not choices:
             log.warning("the snapshot has no %s kernels for %d %s turns: left out", answers, count, kind)
             continue
         for reference, earlier in _cycled(choices, count, rng):
-            answer = rng.choice(reference.of(answers))
+            answer = rng.choice(reference.kernels[answers])
             drafts.append(_ConversationDraft(kind, reference.problem, answer, earlier))
     rng.shuffle(drafts)
     return drafts
@@ -212,10 +207,9 @@ def _drafts(references: Sequence[_ReferenceExemplars], config: ColdStartConfig) 
 def _pairs(
     references: Sequence[_ReferenceExemplars], earlier: Grades, count: int, rng: random.Random
 ) -> list[_Choice]:
-    """Choose at most `count` kernels of some grade for which a better kernel exists, with their
-    references."""
-    usable = [r for r in references if r.good and r.of(earlier)]
-    drawn = [(r, rng.choice(r.of(earlier))) for r in _cycled(usable, count if usable else 0, rng)]
+    """Choose at most `count` kernels of some grade, with references that have a better kernel."""
+    usable = [r for r in references if r.kernels["good"] and r.kernels[earlier]]
+    drawn = [(r, rng.choice(r.kernels[earlier])) for r in _cycled(usable, count if usable else 0, rng)]
     return list({exemplar.id: (r, exemplar) for r, exemplar in drawn}.values())
 
 
@@ -226,9 +220,7 @@ def _cycled(items: Sequence[Item], count: int, rng: random.Random) -> Iterator[I
         count -= len(items)
 
 
-def _judged(
-    drafts: Sequence[_ConversationDraft], gym: Gym, progress: Progress
-) -> dict[tuple[str, str], Evaluation]:
+def _judged(drafts: Sequence[_ConversationDraft], gym: Gym, progress: Progress) -> Evaluations:
     """Return the evaluation of every kernel that a second turn looks back on, by problem and exemplar; a
     problem whose reference fails on the judge's device has none."""
     earlier = {
@@ -245,7 +237,7 @@ def _judged(
 
 
 def _without_right_ones(
-    drafts: Sequence[_ConversationDraft], evaluations: Mapping[tuple[str, str], Evaluation]
+    drafts: Sequence[_ConversationDraft], evaluations: Evaluations
 ) -> list[_ConversationDraft]:
     """Replace each repair of a correct earlier kernel, such as one with an unused fault, by another repair;
     shares stay exact as long as one repair is left. Leave out drafts whose earlier kernel was not judged."""
@@ -278,7 +270,7 @@ def _shown(
     }
 
 
-def _turn(problem: Problem, earlier: Exemplar, evaluations: Mapping[tuple[str, str], Evaluation]) -> Turn:
+def _turn(problem: Problem, earlier: Exemplar, evaluations: Evaluations) -> Turn:
     text = format_completion(earlier.thinking, earlier.kernel_code)
     return Turn(
         problem_id=problem.id,
@@ -292,8 +284,7 @@ def _turn(problem: Problem, earlier: Exemplar, evaluations: Mapping[tuple[str, s
 
 
 def _candidate(exemplar: Exemplar) -> Candidate | NoCandidate:
-    """Return the candidate as parsed from an answer, so that it has the same hash as one that a policy
-    writes."""
+    """Return the candidate as parsed from an answer: it has the hash of one that a policy writes."""
     return parse_completion(format_completion(exemplar.thinking, exemplar.kernel_code), "stop")
 
 

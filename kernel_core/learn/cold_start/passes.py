@@ -44,10 +44,6 @@ class Passes:
         """Prepare the model for these passes; backward passes belong inside the block too."""
         return packed_attention(self.policy.model) if self.packed else nullcontext()
 
-    def batches(self, lengths: Sequence[int], budget: int, seed: int) -> Iterator[list[int]]:
-        """Indices of the rows of each update, without end: every row once an epoch."""
-        return shuffled_batches(lengths, budget, seed, packed=self.packed)
-
     def losses(self, rows: Sequence[TokenRow], share: Share = ALONE) -> Iterator[tuple[torch.Tensor, int]]:
         """Yield for each pass the summed cross-entropy of answer tokens in nats, and the number of tokens
         read.

@@ -38,8 +38,7 @@ def encode(policy: Trainable, conversations: Sequence[Conversation]) -> list[Tok
 
 
 def _continuing(prompt: str, answer: str) -> str:
-    """Return the answer after a prompt; where the chat template opened the thoughts, they are not
-    opened again."""
+    """Return the answer after a prompt; thoughts that the chat template opened are not opened again."""
     if not prompt.rstrip().endswith(_OPENED):
         return answer
     return answer.removeprefix(_OPENED + "\n" if prompt.endswith("\n") else _OPENED)

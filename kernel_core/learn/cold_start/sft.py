@@ -7,7 +7,6 @@ policy's folder (sealed), `metrics.jsonl`, and `report.json` with the mixture th
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
@@ -27,6 +26,7 @@ from kernel_core.learn.cold_start.dataset import Conversation, build_conversatio
 from kernel_core.learn.cold_start.rows import digest_of_rows, encode, held_back, subject
 from kernel_core.learn.cold_start.updater import Updater, open_updater
 from kernel_core.learn.phase_timer import repeatable
+from kernel_core.learn.run_log import METRICS, forget_lines
 from kernel_core.learn.saver import Saver
 from kernel_core.learn.update import keep_master_weights
 from kernel_core.policy import open_policy
@@ -122,7 +122,7 @@ def cold_start(
     ) as updater:
         taught = _Training(policy, updater, [rows[index] for index in fitting], subjects, config, store)
         taught.run(progress)
-        loss = taught.held_back_loss()
+        loss = taught.loss()
         updater.fill()
     report = ColdStartReport(
         steps=taught.step,
@@ -175,7 +175,7 @@ class _Training:
             self.seconds, self._num_threads = state["seconds"], state["num_threads"]
             log.info("cold start: going on after step %d", self.step)
             self._updater.on_restore(store.child(folder))
-        self._forget_after(self.step)
+        forget_lines(store, METRICS, self.step)  # of steps that a kill took away
 
     @property
     def done(self) -> bool:
@@ -203,13 +203,10 @@ class _Training:
                     self._save()
         self._saver.close()
 
-    def held_back_loss(self) -> float:
-        """Nats a token on the conversations that are not trained on, without dropout."""
-        return self._loss(self._measured)
-
-    def _loss(self, rows: Sequence[TokenRow]) -> float:
+    def loss(self, most: int | None = None) -> float:
+        """Nats a token on (at most so many) conversations that are not trained on, without dropout."""
         with repeatable(self._num_threads, self._policy.device):
-            return self._updater.loss(rows)
+            return self._updater.loss(self._measured[:most])
 
     def _train_on(self, rows: Sequence[TokenRow]) -> tuple[torch.Tensor | float, torch.Tensor | float | None]:
         """Loss in nats a token, and the gradient's norm; on a GPU neither is waited for."""
@@ -232,11 +229,11 @@ class _Training:
 
     def _report(self, loss: float, grad_norm: float | None) -> None:
         self._store.append_line(
-            "metrics.jsonl",
+            METRICS,
             {
                 "step": self.step,
                 "loss": loss,
-                "held_back_loss": self._loss(self._measured[:REPORTED]),
+                "held_back_loss": self.loss(REPORTED),
                 "lr": self._lr,
                 **({} if grad_norm is None else {"grad_norm": grad_norm}),
                 "num_tokens": self.num_tokens,
@@ -262,10 +259,3 @@ class _Training:
         if minutes is not None:
             return time.monotonic() - self._saved_at >= 60 * minutes
         return self.step % max(1, self._config.steps // SAVES) == 0
-
-    def _forget_after(self, step: int) -> None:
-        """Remove the metrics of steps that a kill took away."""
-        if self._store.exists("metrics.jsonl"):
-            kept = [row for row in self._store.lines("metrics.jsonl") if row["step"] <= step]
-            lines = b"".join(json.dumps(row).encode() + b"\n" for row in kept)
-            self._store.write("metrics.jsonl", lines)

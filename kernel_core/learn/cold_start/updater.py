@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -43,45 +43,45 @@ class Updated(NamedTuple):
     """Tokens, padding included."""
 
 
-class Updater(Protocol):
-    """Makes the updates of a cold start, and measures its loss. See also `Learning`."""
+class Updater:
+    """Makes the updates of a cold start, and measures its loss. See also `Learning`.
 
-    @property
-    def optimiser(self) -> torch.optim.Optimizer | None:
-        """Return the optimiser for checkpoints; None where a server keeps it."""
-        ...
+    Methods without a body suit a policy, here or on a server, that has all of its weights.
+    """
+
+    optimiser: torch.optim.Optimizer | None = None
+    """For checkpoints; None where a server or other processes keep it."""
+    packed = True
+    """Rows of an update are packed, so they need not be of similar lengths."""
 
     def training(self) -> AbstractContextManager[None]:
         """Put the model into training mode inside the block."""
-        ...
+        return nullcontext()
 
     def batches(self, lengths: Sequence[int], budget: int, seed: int) -> Iterator[list[int]]:
-        """Indices of the rows of each update, without end."""
-        ...
+        """Indices of the rows of each update, without end: every row once an epoch."""
+        return shuffled_batches(lengths, budget, seed, packed=self.packed)
 
     def update(self, rows: Sequence[TokenRow], lr: float) -> Updated:
         """Make one optimiser step."""
-        ...
+        raise NotImplementedError
 
     def loss(self, rows: Sequence[TokenRow]) -> float:
         """Nats a token of the answers."""
-        ...
+        raise NotImplementedError
 
     def on_restore(self, folder: Store) -> None:
         """Policy and optimiser are those of a checkpoint, in this folder, now."""
-        ...
 
     def fill(self) -> None:
         """Copy the present weights, which other processes may hold, into the policy."""
-        ...
 
     def save(self, folder: Store) -> Callable[[], Files] | None:
         """See `Learning`."""
-        ...
+        return None
 
     def close(self) -> None:
         """Release started processes."""
-        ...
 
 
 def open_updater(
@@ -91,8 +91,7 @@ def open_updater(
     store: Store,
     training: TrainConfig | None = None,
 ) -> Updater:
-    """Open the updater of this kind of policy; `store` is the cold start's, and `training` names its
-    learners."""
+    """Open the updater of this kind of policy; `store` is the cold start's, `training` names learners."""
     if isinstance(policy, TinkerPolicy):
         return RemoteUpdater(policy, config)
     assert isinstance(policy, TorchPolicy)
@@ -100,33 +99,12 @@ def open_updater(
     if training is not None and training.has_group and config.shared:
         return GroupUpdater(passes, config, store, training)
     optimiser = new_optimiser(policy.model, config.lr, config.weight_decay)
-    return TorchUpdater(passes, optimiser, compiles=_earns_compiling(passes, config))
+    is_whole = policy.device.type == "cuda" and not hasattr(policy.model, "peft_config")
+    are_many = config.steps * config.batch_tokens >= _LEAST_COMPILED_TOKENS
+    return TorchUpdater(passes, optimiser, compiles=passes.packed and is_whole and are_many)
 
 
-def _earns_compiling(passes: Passes, config: ColdStartConfig) -> bool:
-    """Return True for packed passes of all weights on a GPU that are many enough."""
-    policy = passes.policy
-    measured = passes.packed and policy.device.type == "cuda" and not hasattr(policy.model, "peft_config")
-    return measured and config.steps * config.batch_tokens >= _LEAST_COMPILED_TOKENS
-
-
-class _Whole:
-    """Updater of a policy that is whole in this process."""
-
-    def on_restore(self, folder: Store) -> None:
-        """Do nothing: no other process has weights."""
-
-    def fill(self) -> None:
-        """Do nothing: the policy has the weights."""
-
-    def save(self, folder: Store) -> None:
-        """Do nothing: policy and `optimiser` hold everything."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class TorchUpdater(_Whole):
+class TorchUpdater(Updater):
     """AdamW on the weights in this process, which has a share of them in a group of learners."""
 
     def __init__(
@@ -138,7 +116,8 @@ class TorchUpdater(_Whole):
         compiles: bool = False,
     ) -> None:
         self._passes, self._policy, self._share = passes, passes.policy, share
-        self.optimiser = optimiser
+        self.packed = passes.packed
+        self.optimiser: torch.optim.Optimizer = optimiser
         self._compiles = compiles
 
     @contextmanager
@@ -148,10 +127,6 @@ class TorchUpdater(_Whole):
         with self._passes.prepared(), compiled(self._policy.model, self._compiles):
             yield
         self._policy.model.eval()
-
-    def batches(self, lengths: Sequence[int], budget: int, seed: int) -> Iterator[list[int]]:
-        """See `Updater`."""
-        return self._passes.batches(lengths, budget, seed)
 
     def update(self, rows: Sequence[TokenRow], lr: float) -> Updated:
         """See `Updater`; loss and tokens are this share's. Alone on a GPU, no number is waited for."""
@@ -180,61 +155,39 @@ class TorchUpdater(_Whole):
         return total / sum(len(row.answer_ids) for row in rows)
 
 
-class GroupUpdater:
+class GroupUpdater(Updater):
     """AdamW on the shards of several learners. The policy in this process is a copy of them."""
-
-    optimiser = None
 
     def __init__(self, passes: Passes, config: ColdStartConfig, store: Store, training: TrainConfig) -> None:
         from kernel_core.learn.distributed.learner_group import LearnerGroup
 
         changes = {"minibatch_tokens": passes.minibatch_tokens, "kl_coefficient": 0.0}
         settings = training.model_copy(update=changes)
-        self._passes = passes
+        self.packed = passes.packed
         self._group = LearnerGroup(settings, passes.policy, store, config.weight_decay)
-        self.on_restore, self.fill = self._group.on_restore, self._group.fill
-        self.save, self.close = self._group.save, self._group.close
-
-    def training(self) -> AbstractContextManager[None]:
-        """Learners prepare their models."""
-        return nullcontext()
-
-    def batches(self, lengths: Sequence[int], budget: int, seed: int) -> Iterator[list[int]]:
-        """See `Updater`; the same as one process makes."""
-        return self._passes.batches(lengths, budget, seed)
+        self.on_restore, self.fill = self._group.on_restore, self._group.fill  # type: ignore[method-assign]
+        self.save, self.close = self._group.save, self._group.close  # type: ignore[method-assign]
 
     def update(self, rows: Sequence[TokenRow], lr: float) -> Updated:
         """See `Updater`; the policy does not have the new weights before `fill`."""
-        return Updated(*self._group.teach(rows, lr, self._passes.packed))
+        return Updated(*self._group.teach(rows, lr, self.packed))
 
     def loss(self, rows: Sequence[TokenRow]) -> float:
-        """See `Updater`."""
-        return self._group.loss(rows, self._passes.packed)
+        return self._group.loss(rows, self.packed)
 
 
-class RemoteUpdater(_Whole):
+class RemoteUpdater(Updater):
     """Adam on a server, at the gradient of the mean over all answer tokens of an update.
 
     The server reads the answers first, as in RL. With a ratio of 1 the policy-gradient loss has the gradient
     of the cross entropy, and servers reduce that one loss in ways that are known here.
     """
 
-    optimiser = None
-
     def __init__(self, policy: TinkerPolicy, config: ColdStartConfig) -> None:
         self._model = policy.model
         self._weight_decay, self._floor = config.weight_decay, config.loss_floor
 
-    def training(self) -> AbstractContextManager[None]:
-        """Do nothing."""
-        return nullcontext()
-
-    def batches(self, lengths: Sequence[int], budget: int, seed: int) -> Iterator[list[int]]:
-        """See `Updater`."""
-        return shuffled_batches(lengths, budget, seed, packed=True)
-
     def update(self, rows: Sequence[TokenRow], lr: float) -> Updated:
-        """See `Updater`."""
         old = self._model.logprobs([Answered(row.prompt_ids, row.answer_ids) for row in rows])
         count = sum(len(row.answer_ids) for row in rows)
         weighted = [
@@ -251,6 +204,5 @@ class RemoteUpdater(_Whole):
         return Updated(loss, learned.grad_norm, sum(map(len, rows)))
 
     def loss(self, rows: Sequence[TokenRow]) -> float:
-        """See `Updater`."""
         read = self._model.logprobs([Answered(row.prompt_ids, row.answer_ids) for row in rows])
         return -float(np.concatenate(read).mean())

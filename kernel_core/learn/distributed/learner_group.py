@@ -26,7 +26,7 @@ from kernel_core.errors import WorkersLost
 from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.checkpoint import SHARDS, Files
 from kernel_core.learn.distributed.process_group import Meeting
-from kernel_core.learn.learner import REFERENCE, rate
+from kernel_core.learn.learner import REFERENCE, Learning, rate
 from kernel_core.learn.update_report import UpdateReport
 from kernel_core.places.place import log_in, places_of_learners, shared_folder
 from kernel_core.places.workers import WorkerGroup
@@ -40,10 +40,8 @@ PART_BYTES = 1 << 24
 MEMBER = "kernel_core.learn.distributed.member"
 
 
-class LearnerGroup:
+class LearnerGroup(Learning):
     """See `Learning`, and of a cold start `Updater`. `policy` is the trainer's; `store` is the run's."""
-
-    optimiser = None
 
     def __init__(
         self, config: TrainConfig, policy: TorchPolicy, store: Store, weight_decay: float = 0.0
@@ -103,8 +101,7 @@ class LearnerGroup:
         return report
 
     def teach(self, rows: Sequence[TokenRow], lr: float, packed: bool) -> tuple[float, float, int]:
-        """Make one update of a cold start, whose weights stay with the learners; return loss, norm and
-        tokens read."""
+        """Make one update of a cold start on the learners alone; return loss, norm and tokens read."""
         taught: tuple[float, float, int] = self._learners.ask("teach", rows, lr, packed)
         self._num_updates += 1
         return taught

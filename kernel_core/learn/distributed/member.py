@@ -28,7 +28,7 @@ from kernel_core.learn.cold_start.updater import TorchUpdater
 from kernel_core.learn.distributed import sharded_state
 from kernel_core.learn.distributed.data_parallel import Share, shard
 from kernel_core.learn.distributed.process_group import form_group
-from kernel_core.learn.reference import HeldModel
+from kernel_core.learn.reference import Reference, whole_model
 from kernel_core.learn.update import new_optimiser, set_rate, update
 from kernel_core.places.workers import RANK, WORLD_SIZE, follow
 from kernel_core.policy.device_memory import release_cached_memory
@@ -50,13 +50,12 @@ class Member:
         )
         self._policy = self._sharded(str(folder / "policy"))
         self._optimiser = new_optimiser(self._policy.model, self._config.lr, weight_decay)
-        self._reference: HeldModel | None = None
+        self._reference: Reference | None = None
         self._saving: Future[Any] | None = None
 
     def hold(self, folder: str) -> None:
         """Take the policy in a folder for the KL term."""
-        model = self._sharded(folder).model.requires_grad_(False).eval()
-        self._reference = HeldModel(model)
+        self._reference = whole_model(self._sharded(folder).model)
         self._trainer.send(None)
 
     def update(self, rows: Sequence[TokenRow], lr: float, dtypes: Sequence[torch.dtype]) -> None:

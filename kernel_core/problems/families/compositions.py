@@ -8,56 +8,35 @@ from collections.abc import Sequence
 from kernel_core.problems import rowwise
 from kernel_core.problems.families.elementwise import chain, draw_vectors
 from kernel_core.problems.families.gathers import draw_gate, draw_look_up
-from kernel_core.problems.families.norms import draw_layer_norm, draw_rms_norm
+from kernel_core.problems.families.norms import Norm, draw_layer_norm, draw_rms_norm
 from kernel_core.problems.families.rows import draw_softmax_scale
-from kernel_core.problems.frames import draw_row_sizes, load, matrix_setup, names_for, row_frame
+from kernel_core.problems.frames import draw_row_sizes, matrix_program, names_for
 from kernel_core.problems.ops import ACTIVATIONS, binary
 from kernel_core.problems.program import Argument, Program
-from kernel_core.problems.steps import Step
 
 
 def bias_softmax(rng: random.Random) -> Program:
     """Softmax (from `softmax`) of a row with a vector added (from `bias_activation`)."""
-    (x,) = names_for(rng, 1)
-    rows, cols = draw_row_sizes(rng)
-    (bias,) = draw_vectors(rng, (x,), 1, cols.name)
-    return Program(
-        family="bias_softmax",
-        v=x,
-        arguments=(Argument(x, (rows.name, cols.name)), bias),
-        sizes=(rows, cols),
-        frame=row_frame(x, matrix_setup(x), f"torch.empty_like({x})", cols=cols.gpu),
-        opening=load(x),
-        steps=(
-            *chain(rng, x, rng.randint(0, 1)),
-            binary("+", x, bias.name, "vector", torch_argument=bias.in_forward),
-            *chain(rng, x, rng.randint(0, 1), ACTIVATIONS),
-            rowwise.softmax(x, -1),
-            draw_softmax_scale(rng, x),
-        ),
+    (x,), sizes = names_for(rng, 1), draw_row_sizes(rng)
+    (bias,) = draw_vectors(rng, (x,), 1, sizes[1].name)
+    steps = (
+        *chain(rng, x, rng.randint(0, 1)),
+        binary("+", x, bias.name, "vector", torch_argument=bias.in_forward),
+        *chain(rng, x, rng.randint(0, 1), ACTIVATIONS),
+        rowwise.softmax(x, -1),
+        draw_softmax_scale(rng, x),
     )
+    return matrix_program("bias_softmax", x, sizes, steps, bias)
 
 
 def residual_norm(rng: random.Random) -> Program:
     """A norm (from `layer_norm` and `rms_norm`) of the sum of two tensors (from `binary_chain`)."""
-    x, y = names_for(rng, 2)
-    rows, cols = draw_row_sizes(rng)
-    norm, vectors = _draw_norm(rng, x, (x, y), cols.name)
-    shape = (rows.name, cols.name)
-    return Program(
-        family="residual_norm",
-        v=x,
-        arguments=(Argument(x, shape), Argument(y, shape), *vectors),
-        sizes=(rows, cols),
-        frame=row_frame(x, matrix_setup(x), f"torch.empty_like({x})", cols=cols.gpu),
-        opening=load(x),
-        steps=(
-            *chain(rng, x, rng.randint(0, 1)),
-            binary("+", x, y, "full"),
-            *norm,
-            *chain(rng, x, 1, ACTIVATIONS),
-        ),
-    )
+    (x, y), sizes = names_for(rng, 2), draw_row_sizes(rng)
+    norm, vectors = _draw_norm(rng, x, (x, y), sizes[1].name)
+    before, after = chain(rng, x, rng.randint(0, 1)), chain(rng, x, 1, ACTIVATIONS)
+    steps = (*before, binary("+", x, y, "full"), *norm, *after)
+    second = Argument(y, (sizes[0].name, sizes[1].name))
+    return matrix_program("residual_norm", x, sizes, steps, second, *vectors)
 
 
 def embedding_norm(rng: random.Random) -> Program:
@@ -79,7 +58,5 @@ def gated_norm(rng: random.Random) -> Program:
     return Program("gated_norm", a, (argument,), sizes, frame, opening, steps)
 
 
-def _draw_norm(
-    rng: random.Random, v: str, taken: Sequence[str], cols: str
-) -> tuple[tuple[Step, ...], tuple[Argument, ...]]:
+def _draw_norm(rng: random.Random, v: str, taken: Sequence[str], cols: str) -> Norm:
     return (draw_layer_norm if rng.random() < 0.5 else draw_rms_norm)(rng, v, taken, cols)

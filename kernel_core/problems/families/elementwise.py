@@ -5,17 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from kernel_core.problems.frames import (
-    BIAS_NAMES,
-    WEIGHT_NAMES,
-    draw_flat_sizes,
-    draw_row_sizes,
-    flat_frame,
-    load,
-    matrix_setup,
-    names_for,
-    row_frame,
-)
+from kernel_core.problems import frames
 from kernel_core.problems.ops import ACTIVATIONS, BINARY_NAMES, BINARY_SIGNS, UNARY_NAMES, binary, unary
 from kernel_core.problems.program import Argument, Opening, Program
 from kernel_core.problems.steps import Step
@@ -33,73 +23,53 @@ def chain(rng: random.Random, v: str, length: int, names: Sequence[str] = UNARY_
 
 def elementwise_chain(rng: random.Random) -> Program:
     """Three to six operations on one tensor."""
-    (x,) = names_for(rng, 1)
-    sizes = draw_flat_sizes(rng)
-    return Program(
-        family="elementwise_chain",
-        v=x,
-        arguments=(Argument(x, tuple(size.name for size in sizes)),),
-        sizes=sizes,
-        frame=flat_frame(rng, x, x),
-        opening=load(x),
-        steps=tuple(chain(rng, x, rng.randint(3, 6))),
-    )
+    (x,) = frames.names_for(rng, 1)
+    sizes = frames.draw_flat_sizes(rng)
+    arguments = (Argument(x, tuple(size.name for size in sizes)),)
+    frame = frames.flat_frame(rng, x, x)
+    steps = tuple(chain(rng, x, rng.randint(3, 6)))
+    return Program("elementwise_chain", x, arguments, sizes, frame, frames.load(x), steps)
 
 
 def binary_chain(rng: random.Random) -> Program:
     """Two or three tensors of one shape, joined and bent."""
-    x, *others = names_for(rng, rng.randint(2, 3))
-    sizes = draw_flat_sizes(rng)
+    x, *others = frames.names_for(rng, rng.randint(2, 3))
+    sizes = frames.draw_flat_sizes(rng)
     dims = tuple(size.name for size in sizes)
     steps = chain(rng, x, rng.randint(0, 1))
     for other in others:
         steps.append(binary(rng.choice(BINARY_NAMES), x, other, "full"))
         steps += chain(rng, x, rng.randint(1, 2))
-    return Program(
-        family="binary_chain",
-        v=x,
-        arguments=tuple(Argument(name, dims) for name in (x, *others)),
-        sizes=sizes,
-        frame=flat_frame(rng, x, x),
-        opening=load(x),
-        steps=tuple(steps),
-    )
+    arguments = tuple(Argument(name, dims) for name in (x, *others))
+    frame = frames.flat_frame(rng, x, x)
+    return Program("binary_chain", x, arguments, sizes, frame, frames.load(x), tuple(steps))
 
 
 def bias_activation(rng: random.Random) -> Program:
     """A vector over columns (and perhaps a second one), an activation, and what follows."""
-    (x,) = names_for(rng, 1)
-    rows, cols = draw_row_sizes(rng)
-    vectors = draw_vectors(rng, (x,), rng.randint(1, 2), cols.name)
+    (x,), sizes = frames.names_for(rng, 1), frames.draw_row_sizes(rng)
+    vectors = draw_vectors(rng, (x,), rng.randint(1, 2), sizes[1].name)
     steps = chain(rng, x, rng.randint(0, 1))
     for vector in vectors:
-        sign = "+" if vector.name in BIAS_NAMES else "*"
+        sign = "+" if vector.name in frames.BIAS_NAMES else "*"
         steps.append(binary(sign, x, vector.name, "vector", torch_argument=vector.in_forward))
         steps += chain(rng, x, 1, ACTIVATIONS)
     steps += chain(rng, x, rng.randint(0, 1))
-    return Program(
-        family="bias_activation",
-        v=x,
-        arguments=(Argument(x, (rows.name, cols.name)), *vectors),
-        sizes=(rows, cols),
-        frame=row_frame(x, matrix_setup(x), f"torch.empty_like({x})", cols=cols.gpu),
-        opening=load(x),
-        steps=tuple(steps),
-    )
+    return frames.matrix_program("bias_activation", x, sizes, steps, *vectors)
 
 
 def draw_vectors(rng: random.Random, taken: Sequence[str], count: int, cols: str) -> tuple[Argument, ...]:
     """Vectors over columns: a bias first, then a scale; inputs or parameters together."""
     parameter = rng.random() < 0.5
-    bias = rng.choice([name for name in BIAS_NAMES if name not in taken])
-    names = [bias, rng.choice([name for name in WEIGHT_NAMES if name not in taken])]
+    bias = rng.choice([name for name in frames.BIAS_NAMES if name not in taken])
+    names = [bias, rng.choice([name for name in frames.WEIGHT_NAMES if name not in taken])]
     return tuple(Argument(name, (cols,), parameter) for name in names[:count])
 
 
 def outer(rng: random.Random) -> Program:
     """Every pair of two vectors, then a chain."""
-    a, b, v = names_for(rng, 3)
-    rows, cols = draw_row_sizes(rng)
+    a, b, v = frames.names_for(rng, 3)
+    rows, cols = frames.draw_row_sizes(rng)
     sign = rng.choice(BINARY_SIGNS)
     joined = {"+": "add", "-": "sub", "*": "mul"}[sign]
     wrong = "+" if sign != "+" else "-"
@@ -111,13 +81,8 @@ def outer(rng: random.Random) -> Program:
         tile=(*loads, f"{v} = {a} {sign} {b}"),
         rivals=(("wrong_op", (*loads, f"{v} = {a} {wrong} {b}")),),
     )
+    arguments = (Argument(a, (rows.name,)), Argument(b, (cols.name,)))
     setup = (f"rows, cols = {a}.shape[0], {b}.shape[0]",)
-    return Program(
-        family="outer",
-        v=v,
-        arguments=(Argument(a, (rows.name,)), Argument(b, (cols.name,))),
-        sizes=(rows, cols),
-        frame=row_frame(v, setup, f"torch.empty(rows, cols, device={a}.device)", cols=cols.gpu),
-        opening=opening,
-        steps=tuple(chain(rng, v, rng.randint(2, 4))),
-    )
+    frame = frames.row_frame(v, setup, f"torch.empty(rows, cols, device={a}.device)", cols=cols.gpu)
+    steps = tuple(chain(rng, v, rng.randint(2, 4)))
+    return Program("outer", v, arguments, (rows, cols), frame, opening, steps)

@@ -32,23 +32,13 @@ def draw_look_up(
     entries = Size(rng.choice(("V", "VOCAB", "num_entries")), rng.choice((1000, 5000, 30000)), 23)
     argument = Argument(table, (entries.name, cols.name), parameter=rng.random() < 0.5)
     look_up = rng.choice((f"{argument.in_forward}[{index}]", f"F.embedding({index}, {argument.in_forward})"))
+    row = f"{v} = tl.load({table}_ptr + r * cols + j, mask=mask, other=0.0)"
     opening = Opening(
         kind="embedding",
         word=f"{v} = rows of {table} by {index}",
         torch=(f"{v} = {look_up}",),
-        tile=(
-            f"r = tl.load({index}_ptr + row)",
-            f"{v} = tl.load({table}_ptr + r * cols + j, mask=mask, other=0.0)",
-        ),
-        rivals=(
-            (
-                "wrong_index",
-                (
-                    f"r = tl.load({index}_ptr + 0)",
-                    f"{v} = tl.load({table}_ptr + r * cols + j, mask=mask, other=0.0)",
-                ),
-            ),
-        ),
+        tile=(f"r = tl.load({index}_ptr + row)", row),
+        rivals=(("wrong_index", (f"r = tl.load({index}_ptr + 0)", row)),),
     )
     frame = row_frame(
         v,
@@ -65,7 +55,7 @@ def gated(rng: random.Random) -> Program:
     x, a, b = names_for(rng, 3)
     sizes, frame, opening, gate = draw_gate(rng, x, a, b)
     steps = (*gate, *chain(rng, a, rng.randint(1, 2)))
-    return Program("gated", a, (_doubled(x, sizes),), sizes, frame, opening, steps)
+    return Program("gated", a, (Argument(x, (sizes[0].name, sizes[1].name)),), sizes, frame, opening, steps)
 
 
 def draw_gate(
@@ -75,17 +65,13 @@ def draw_gate(
     rows, cols = draw_row_sizes(rng)
     # Twice the columns lie in memory, so the halves are named by the whole.
     whole = replace(cols, gpu=cols.gpu * 2, cpu=cols.cpu * 2)
+    second_half = f"tl.load({x}_ptr + row * 2 * cols + cols + j, mask=mask, other=0.0)"
     opening = Opening(
         kind="halves",
         word=f"{a}, {b} = halves of {x}",
         torch=(f"{a}, {b} = {x}.chunk(2, dim=-1)",),
         tile=(f"{a} = tl.load({x}_ptr + row * 2 * cols + j, mask=mask, other=0.0)",),
-        rivals=(
-            (
-                "wrong_index",
-                (f"{a} = tl.load({x}_ptr + row * 2 * cols + cols + j, mask=mask, other=0.0)",),
-            ),
-        ),
+        rivals=(("wrong_index", (f"{a} = {second_half}",)),),
     )
     frame = row_frame(
         a,
@@ -93,13 +79,11 @@ def draw_gate(
         f"torch.empty(rows, cols, device={x}.device)",
         cols=cols.gpu,
     )
-    second_half = f"{b} = tl.load({x}_ptr + row * 2 * cols + cols + j, mask=mask, other=0.0)"
-    gate = (unary(rng.choice(ACTIVATIONS), a, rng), binary("*", a, b, "full", load=second_half))
+    gate = (
+        unary(rng.choice(ACTIVATIONS), a, rng),
+        binary("*", a, b, "full", load=f"{b} = {second_half}"),
+    )
     return (rows, whole), frame, opening, gate
-
-
-def _doubled(x: str, sizes: tuple[Size, Size]) -> Argument:
-    return Argument(x, (sizes[0].name, sizes[1].name))
 
 
 def pool1d(rng: random.Random) -> Program:
@@ -114,24 +98,19 @@ def pool1d(rng: random.Random) -> Program:
         Size(names[1], rng.choice((64, 100, 128)), 3),
         Size(names[2], length, draw_cpu_size(rng, 40, 110)),
     )
-    return Program(
-        family="pool1d",
-        v=v,
-        arguments=(Argument(x, names),),
-        sizes=sizes,
-        frame=row_frame(
-            v,
-            (
-                f"rows, length = {x}.shape[0] * {x}.shape[1], {x}.shape[2]",
-                f"cols = (length - {width}) // {stride} + 1",
-            ),
-            f"torch.empty({x}.shape[0], {x}.shape[1], cols, device={x}.device)",
-            cols=(length - width) // stride + 1,
-            scalars=("cols", "length"),
+    frame = row_frame(
+        v,
+        (
+            f"rows, length = {x}.shape[0] * {x}.shape[1], {x}.shape[2]",
+            f"cols = (length - {width}) // {stride} + 1",
         ),
-        opening=_windows(kind, x, v, width, stride),
-        steps=tuple(chain(rng, v, rng.randint(2, 4))),
+        f"torch.empty({x}.shape[0], {x}.shape[1], cols, device={x}.device)",
+        cols=(length - width) // stride + 1,
     )
+    frame = replace(frame, scalars=("cols", "length"))
+    steps = tuple(chain(rng, v, rng.randint(2, 4)))
+    opening = _windows(kind, x, v, width, stride)
+    return Program("pool1d", v, (Argument(x, names),), sizes, frame, opening, steps)
 
 
 def _windows(kind: str, x: str, v: str, width: int, stride: int) -> Opening:

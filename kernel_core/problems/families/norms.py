@@ -3,47 +3,43 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kernel_core.problems import rowwise
 from kernel_core.problems.families.elementwise import chain, draw_vectors
-from kernel_core.problems.families.rows import same_shape
-from kernel_core.problems.frames import WEIGHT_NAMES, load, names_for, row_frame
+from kernel_core.problems.frames import (
+    WEIGHT_NAMES,
+    draw_row_sizes,
+    load,
+    matrix_program,
+    names_for,
+    row_frame,
+)
 from kernel_core.problems.ops import ACTIVATIONS, binary
 from kernel_core.problems.program import Argument, Program, Size, draw_cpu_size
 from kernel_core.problems.steps import Step
 
+Norm = tuple[tuple[Step, ...], tuple[Argument, ...]]
+"""The steps of a norm and its vectors."""
+DrawNorm = Callable[[random.Random, str, Sequence[str], str], Norm]
 _EPSILONS = ("1e-5", "1e-6", "1e-3")
 
 
 def layer_norm(rng: random.Random) -> Program:
     """Layer norm with weight and bias, and an activation."""
-    x, sizes, frame = same_shape(rng)
-    norm, vectors = draw_layer_norm(rng, x, (x,), sizes[1].name)
-    return Program(
-        family="layer_norm",
-        v=x,
-        arguments=(Argument(x, (sizes[0].name, sizes[1].name)), *vectors),
-        sizes=sizes,
-        frame=frame,
-        opening=load(x),
-        steps=(*chain(rng, x, rng.randint(0, 2)), *norm, *chain(rng, x, rng.randint(1, 2), ACTIVATIONS)),
-    )
+    return _around(rng, "layer_norm", draw_layer_norm)
 
 
 def rms_norm(rng: random.Random) -> Program:
     """RMS norm written out, with a weight, and an activation."""
-    x, sizes, frame = same_shape(rng)
-    norm, vectors = draw_rms_norm(rng, x, (x,), sizes[1].name)
-    return Program(
-        family="rms_norm",
-        v=x,
-        arguments=(Argument(x, (sizes[0].name, sizes[1].name)), *vectors),
-        sizes=sizes,
-        frame=frame,
-        opening=load(x),
-        steps=(*chain(rng, x, rng.randint(0, 2)), *norm, *chain(rng, x, rng.randint(1, 2), ACTIVATIONS)),
-    )
+    return _around(rng, "rms_norm", draw_rms_norm)
+
+
+def _around(rng: random.Random, family: str, draw: DrawNorm) -> Program:
+    (x,), sizes = names_for(rng, 1), draw_row_sizes(rng)
+    norm, vectors = draw(rng, x, (x,), sizes[1].name)
+    steps = (*chain(rng, x, rng.randint(0, 2)), *norm, *chain(rng, x, rng.randint(1, 2), ACTIVATIONS))
+    return matrix_program(family, x, sizes, steps, *vectors)
 
 
 def group_norm(rng: random.Random) -> Program:
@@ -61,34 +57,21 @@ def group_norm(rng: random.Random) -> Program:
     )
     norm = f"F.instance_norm({x})" if instance else f"F.group_norm({x}, {groups})"
     rows = f"{x}.shape[0] * {x}.shape[1]" if instance else f"{x}.shape[0] * {groups}"
-    step = rowwise.standardise(x, (f"{x} = {norm}",), "instance_norm" if instance else f"group_norm {groups}")
-    return Program(
-        family="group_norm",
-        v=x,
-        arguments=(Argument(x, names),),
-        sizes=sizes,
-        frame=row_frame(
-            x,
-            (f"rows = {rows}", f"cols = {x}.numel() // rows"),
-            f"torch.empty_like({x})",
-            cols=length if instance else channels // groups * length,
-        ),
-        opening=load(x),
-        steps=(*chain(rng, x, rng.randint(0, 2)), step, *chain(rng, x, rng.randint(1, 3))),
-    )
+    step = rowwise.standardise(x, f"{x} = {norm}", "instance_norm" if instance else f"group_norm {groups}")
+    setup = (f"rows = {rows}", f"cols = {x}.numel() // rows")
+    cols = length if instance else channels // groups * length
+    frame = row_frame(x, setup, f"torch.empty_like({x})", cols=cols)
+    steps = (*chain(rng, x, rng.randint(0, 2)), step, *chain(rng, x, rng.randint(1, 3)))
+    return Program("group_norm", x, (Argument(x, names),), sizes, frame, load(x), steps)
 
 
-def draw_layer_norm(
-    rng: random.Random, v: str, taken: Sequence[str], cols: str
-) -> tuple[tuple[Step, ...], tuple[Argument, ...]]:
+def draw_layer_norm(rng: random.Random, v: str, taken: Sequence[str], cols: str) -> Norm:
     """The steps of a layer norm on `v`, and its weight and bias."""
     bias, weight = draw_vectors(rng, taken, 2, cols)
     return rowwise.layer_norm(v, weight.name, bias.name, parameter=weight.parameter), (weight, bias)
 
 
-def draw_rms_norm(
-    rng: random.Random, v: str, taken: Sequence[str], cols: str
-) -> tuple[tuple[Step, ...], tuple[Argument, ...]]:
+def draw_rms_norm(rng: random.Random, v: str, taken: Sequence[str], cols: str) -> Norm:
     """The steps of an RMS norm on `v`, and its weight."""
     weight = Argument(
         rng.choice([name for name in WEIGHT_NAMES if name not in taken]),

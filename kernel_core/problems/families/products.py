@@ -42,15 +42,9 @@ def matmul_epilogue(rng: random.Random) -> Program:
     if with_bias:
         steps.append(binary("+", v, bias.name, "vector", torch_argument=bias.in_forward))
     steps += chain(rng, v, 1, ACTIVATIONS) + chain(rng, v, rng.randint(1 - with_bias, 2))
-    return Program(
-        family="matmul_epilogue",
-        v=v,
-        arguments=(Argument(x, (m, k)), table, *([bias] if with_bias else [])),
-        sizes=sizes,
-        frame=_tile_frame(x, table, v),
-        opening=_product(x, table, v),
-        steps=tuple(steps),
-    )
+    arguments = (Argument(x, (m, k)), table, *([bias] if with_bias else []))
+    frame, opening = _tile_frame(x, table, v), _product(x, table, v)
+    return Program("matmul_epilogue", v, arguments, sizes, frame, opening, tuple(steps))
 
 
 def _product(x: str, table: Argument, v: str) -> Opening:
@@ -115,29 +109,20 @@ def attention(rng: random.Random) -> Program:
     steps = [scale(s, str(round(dim**-0.5, 3)), rng)]
     steps += chain(rng, s, rng.randint(0, 2), _SCORE_BENDS)
     steps += [rowwise.softmax(s, -1), _weighted_values(s, v)]
-    return Program(
-        family="attention",
-        v=s,
-        arguments=(Argument(q, ("T", "D")), Argument(k, ("S", "D")), Argument(v, ("S", "D"))),
-        sizes=sizes,
-        frame=replace(
-            row_frame(
-                s,
-                (f"rows, dim = {q}.shape", f"cols = {k}.shape[0]"),
-                f"torch.empty_like({q})",
-                cols=sizes[1].gpu,
-                store=f"tl.store(out_ptr + row * dim + d, {s}, mask=d < dim)",
-                scratch=f"torch.empty(rows, cols, device={q}.device)",
-                scalars=("cols", "dim"),
-                prologue=("d = tl.arange(0, WIDTH)", "pair = mask[:, None] & (d < dim)[None, :]"),
-                constexprs=(("WIDTH", "triton.next_power_of_2(dim)"),),
-            ),
-            tuned_warps=8,
-        ),
-        opening=_scores(q, k, s),
-        steps=tuple(steps),
-        reduced_at=len(steps) - 1,
+    arguments = (Argument(q, ("T", "D")), Argument(k, ("S", "D")), Argument(v, ("S", "D")))
+    setup = (f"rows, dim = {q}.shape", f"cols = {k}.shape[0]")
+    frame = row_frame(s, setup, f"torch.empty_like({q})", cols=sizes[1].gpu)
+    widths = ("d = tl.arange(0, WIDTH)", "pair = mask[:, None] & (d < dim)[None, :]")
+    frame = replace(
+        frame,
+        store=f"tl.store(out_ptr + row * dim + d, {s}, mask=d < dim)",
+        scratch=f"torch.empty(rows, cols, device={q}.device)",
+        scalars=("cols", "dim"),
+        prologue=(*frame.prologue, *widths),
+        constexprs=(*frame.constexprs, ("WIDTH", "triton.next_power_of_2(dim)")),
+        tuned_warps=8,
     )
+    return Program("attention", s, arguments, sizes, frame, _scores(q, k, s), tuple(steps), len(steps) - 1)
 
 
 def _scores(q: str, k: str, s: str) -> Opening:

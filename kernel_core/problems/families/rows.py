@@ -9,23 +9,20 @@ import numpy as np
 
 from kernel_core.problems import rowwise
 from kernel_core.problems.families.elementwise import chain
-from kernel_core.problems.frames import draw_row_sizes, load, matrix_setup, names_for, row_frame
+from kernel_core.problems.frames import (
+    draw_row_sizes,
+    load,
+    matrix_program,
+    matrix_setup,
+    names_for,
+    row_frame,
+)
 from kernel_core.problems.ops import binary, unary
 from kernel_core.problems.program import Argument, Frame, Program, Size
 from kernel_core.problems.steps import PROBE_COLS, Step
 
 GROWTH_SAFE = (
-    "relu",
-    "abs",
-    "neg",
-    "leaky_relu",
-    "mul",
-    "div",
-    "add",
-    "sub",
-    "rsub",
-    "sqrt_abs",
-    "log1p_abs",
+    *("relu", "abs", "neg", "leaky_relu", "mul", "div", "add", "sub", "rsub", "sqrt_abs", "log1p_abs"),
 )
 """Operations that may follow a sum over thousands of columns without overflow or saturation."""
 _SOFTMAX_SCALES = ("8.0", "10.0", "16.0", "20.0", "32.0", "50.0", "64.0", "100.0")
@@ -35,49 +32,42 @@ def row_reduce(rng: random.Random) -> Program:
     """A chain, one number a row, and perhaps more on that number."""
     (x,) = names_for(rng, 1)
     rows, cols = draw_row_sizes(rng)
-    before = chain(rng, x, rng.randint(1, 3))
+    before = _bent(rng, x, 3)
     reduced = rowwise.reduction(rng.choice(rowwise.REDUCTION_NAMES), x, dim=1)
-    return Program(
-        family="row_reduce",
-        v=x,
-        arguments=(Argument(x, (rows.name, cols.name)),),
-        sizes=(rows, cols),
-        frame=_row_result_frame(x, cols),
-        opening=load(x),
-        steps=(*before, reduced, *chain(rng, x, rng.randint(0, 2), GROWTH_SAFE)),
-        reduced_at=len(before),
-    )
+    steps = (*before, reduced, *chain(rng, x, rng.randint(0, 2), GROWTH_SAFE))
+    arguments = (Argument(x, (rows.name, cols.name)),)
+    frame = _row_result_frame(x, cols)
+    return Program("row_reduce", x, arguments, (rows, cols), frame, load(x), steps, len(before))
 
 
 def softmax(rng: random.Random) -> Program:
     """Softmax of a bent row, scaled."""
-    x, sizes, frame = same_shape(rng)
+    (x,), sizes = names_for(rng, 1), draw_row_sizes(rng)
     dim = rng.choice((1, -1))
     after = [draw_softmax_scale(rng, x), *chain(rng, x, rng.randint(0, 1))]
-    steps = (*chain(rng, x, rng.randint(1, 2)), rowwise.softmax(x, dim), *after)
-    return Program("softmax", x, (_matrix(x, sizes),), sizes, frame, load(x), steps)
+    return matrix_program("softmax", x, sizes, [*_bent(rng, x, 2), rowwise.softmax(x, dim), *after])
 
 
 def log_softmax(rng: random.Random) -> Program:
     """Log-softmax of a bent row, then a chain."""
-    x, sizes, frame = same_shape(rng)
-    steps = (
-        *chain(rng, x, rng.randint(1, 2)),
-        rowwise.log_softmax(x, rng.choice((1, -1))),
-        *chain(rng, x, rng.randint(1, 2), GROWTH_SAFE),
-    )
-    return Program("log_softmax", x, (_matrix(x, sizes),), sizes, frame, load(x), steps)
+    (x,), sizes = names_for(rng, 1), draw_row_sizes(rng)
+    steps = [*_bent(rng, x, 2), rowwise.log_softmax(x, rng.choice((1, -1))), *_grown(rng, x)]
+    return matrix_program("log_softmax", x, sizes, steps)
 
 
 def cumsum(rng: random.Random) -> Program:
     """A running sum along the row between two chains."""
-    x, sizes, frame = same_shape(rng)
-    steps = (
-        *chain(rng, x, rng.randint(1, 3)),
-        rowwise.cumsum(x, rng.choice((1, -1))),
-        *chain(rng, x, rng.randint(1, 2), GROWTH_SAFE),
-    )
-    return Program("cumsum", x, (_matrix(x, sizes),), sizes, frame, load(x), steps)
+    (x,), sizes = names_for(rng, 1), draw_row_sizes(rng)
+    steps = [*_bent(rng, x, 3), rowwise.cumsum(x, rng.choice((1, -1))), *_grown(rng, x)]
+    return matrix_program("cumsum", x, sizes, steps)
+
+
+def _bent(rng: random.Random, x: str, most: int) -> list[Step]:
+    return chain(rng, x, rng.randint(1, most))
+
+
+def _grown(rng: random.Random, x: str) -> list[Step]:
+    return chain(rng, x, rng.randint(1, 2), GROWTH_SAFE)
 
 
 def loss(rng: random.Random) -> Program:
@@ -93,16 +83,8 @@ def loss(rng: random.Random) -> Program:
         last, frame = _mean_of_all(x), _scalar_frame(x, cols)
     else:
         last, frame = rowwise.reduction("mean", x, dim=1), _row_result_frame(x, cols)
-    return Program(
-        family="loss",
-        v=x,
-        arguments=(Argument(x, shape, scaled=of_all), Argument(y, shape, scaled=of_all)),
-        sizes=(rows, cols),
-        frame=frame,
-        opening=load(x),
-        steps=(*steps, last),
-        reduced_at=len(steps),
-    )
+    arguments = (Argument(x, shape, scaled=of_all), Argument(y, shape, scaled=of_all))
+    return Program("loss", x, arguments, (rows, cols), frame, load(x), (*steps, last), len(steps))
 
 
 _DISTANCES = ("square", "abs", "log1p_abs", "sqrt_abs", "softplus")
@@ -142,34 +124,12 @@ def scale(v: str, constant: str, rng: random.Random) -> Step:
     return replace(unary("mul", v, rng, constant=constant), kind="scale")
 
 
-def same_shape(rng: random.Random) -> tuple[str, tuple[Size, Size], Frame]:
-    """One matrix in, one matrix of its shape out."""
-    (x,) = names_for(rng, 1)
-    sizes = draw_row_sizes(rng)
-    return x, sizes, row_frame(x, matrix_setup(x), f"torch.empty_like({x})", cols=sizes[1].gpu)
-
-
-def _matrix(x: str, sizes: tuple[Size, Size]) -> Argument:
-    return Argument(x, (sizes[0].name, sizes[1].name))
-
-
 def _row_result_frame(x: str, cols: Size) -> Frame:
-    return row_frame(
-        x,
-        matrix_setup(x),
-        f"torch.empty(rows, device={x}.device)",
-        cols=cols.gpu,
-        store=f"tl.store(out_ptr + row, {x})",
-        scratch=f"torch.empty_like({x})",
-    )
+    frame = row_frame(x, matrix_setup(x), f"torch.empty(rows, device={x}.device)", cols=cols.gpu)
+    return replace(frame, store=f"tl.store(out_ptr + row, {x})", scratch=f"torch.empty_like({x})")
 
 
 def _scalar_frame(x: str, cols: Size) -> Frame:
-    return row_frame(
-        x,
-        matrix_setup(x),
-        f"torch.zeros((), device={x}.device)",
-        cols=cols.gpu,
-        store=f"tl.atomic_add(out_ptr, {x} / tl.num_programs(0))",
-        scratch=f"torch.empty_like({x})",
-    )
+    frame = row_frame(x, matrix_setup(x), f"torch.zeros((), device={x}.device)", cols=cols.gpu)
+    store = f"tl.atomic_add(out_ptr, {x} / tl.num_programs(0))"
+    return replace(frame, store=store, scratch=f"torch.empty_like({x})")

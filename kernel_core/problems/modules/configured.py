@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernel_core.problems.modules.pointwise import ACTIVATIONS
+from kernel_core.problems.modules.steps import Step
 from kernel_core.problems.modules.style import unused
 
 
@@ -58,30 +59,7 @@ NAMES: tuple[str, ...] = (*ACTIVATIONS, *CONFIGURABLE)
 """Activations of chains; those with numbers come twice as often as others."""
 
 
-@dataclass(frozen=True)
-class Configured:
-    """One use of such an activation."""
-
-    operator: str
-    torch: str
-    """The expression over `x`."""
-    values: tuple[str, ...]
-    """The number of each setting."""
-    init_args: tuple[str, ...] = ()
-    init_lines: tuple[str, ...] = ()
-
-    @property
-    def call(self) -> str:
-        """Torch's function over `x` with the numbers written out."""
-        return f"F.{self.operator}(x, {', '.join(self.values)})"
-
-    @property
-    def constants(self) -> tuple[tuple[str, str], ...]:
-        """The constructor's arguments with their values."""
-        return tuple(zip(self.init_args, self.values, strict=False))
-
-
-def draw_configured(name: str, rng: random.Random, taken: set[str], attributes: Sequence[str]) -> Configured:
+def draw_configured(name: str, rng: random.Random, taken: set[str], attributes: Sequence[str]) -> Step:
     """A layer under one of the `attributes`, or a call; names that are used become taken."""
     kind = CONFIGURABLE[name]
     as_default = rng.random() < 0.5
@@ -89,57 +67,37 @@ def draw_configured(name: str, rng: random.Random, taken: set[str], attributes: 
     free = [attribute for attribute in attributes if attribute not in taken]
     kept = free and not any(part.name in taken for part in kind.settings)
     if kept and rng.random() < 0.55:
-        return _layer(name, kind, values, as_default, rng, taken, rng.choice(free))
-    return _call(name, kind, values, as_default, rng, taken)
-
-
-def _layer(
-    name: str,
-    kind: Configurable,
-    values: tuple[str, ...],
-    as_default: bool,
-    rng: random.Random,
-    taken: set[str],
-    attribute: str,
-) -> Configured:
-    given: tuple[str, ...] = ()
-    if rng.random() < 0.5:
-        given = _spelled(kind, rng, taken)
-    inside = _inside(kind, given or values, rng) if given or not as_default or rng.random() < 0.3 else ""
-    taken.update((attribute, *(part.name for part in kind.settings)))
-    return Configured(
-        operator=name,
-        torch=f"self.{attribute}(x)",
-        values=values,
-        init_args=given,
-        init_lines=(f"self.{attribute} = nn.{kind.layer}({inside})",),
-    )
-
-
-def _call(
-    name: str,
-    kind: Configurable,
-    values: tuple[str, ...],
-    as_default: bool,
-    rng: random.Random,
-    taken: set[str],
-) -> Configured:
+        attribute = rng.choice(free)
+        given = _spelled(kind, rng, taken) if rng.random() < 0.5 else ()
+        is_written = given or not as_default or rng.random() < 0.3
+        inside = _inside(kind, given or values, rng) if is_written else ""
+        taken.update((attribute, *(part.name for part in kind.settings)))
+        line = f"self.{attribute} = nn.{kind.layer}({inside})"
+        return _step(name, f"self.{attribute}(x)", values, given, (line,))
     function = rng.choice((f"F.{name}", f"F.{name}", f"torch.nn.functional.{name}"))
     if rng.random() < 0.4:
         given = _spelled(kind, rng, taken)
-        held = tuple(f"self.{part}" for part in given)
-        return Configured(
-            operator=name,
-            torch=f"{function}(x, {_inside(kind, held, rng)})",
-            values=values,
-            init_args=given,
-            init_lines=tuple(f"self.{part} = {part}" for part in given),
-        )
+        inside = _inside(kind, [f"self.{part}" for part in given], rng)
+        lines = tuple(f"self.{part} = {part}" for part in given)
+        return _step(name, f"{function}(x, {inside})", values, given, lines)
     written = values
     if rng.random() < 0.3:
         written = tuple(text.removesuffix(".0") for text in values)
     inside = "" if as_default and rng.random() < 0.4 else f", {_inside(kind, written, rng)}"
-    return Configured(operator=name, torch=f"{function}(x{inside})", values=values)
+    return _step(name, f"{function}(x{inside})", values)
+
+
+def _step(
+    name: str,
+    text: str,
+    values: tuple[str, ...],
+    init_args: tuple[str, ...] = (),
+    init_lines: tuple[str, ...] = (),
+) -> Step:
+    """The step of an expression over `x`; its value has the numbers written out."""
+    value = f"x = F.{name}(x, {', '.join(values)})"
+    constants = tuple(zip(init_args, values, strict=False))
+    return Step(name, (f"x = {text}",), value, init_args, init_lines, constants)
 
 
 def _spelled(kind: Configurable, rng: random.Random, taken: set[str]) -> tuple[str, ...]:

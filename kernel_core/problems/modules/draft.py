@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kernel_core.problems.modules.style import Style
@@ -23,10 +24,10 @@ class Module:
 
     doc: str
     """One sentence that says what is computed."""
-    forward_args: tuple[str, ...]
     forward_lines: tuple[str, ...]
     sizes: tuple[Size, ...]
     inputs: tuple[str, ...]
+    forward_args: tuple[str, ...] = ("x",)
     init_args: tuple[str, ...] = ()
     init_lines: tuple[str, ...] = ()
     init_inputs: tuple[str, ...] = ()
@@ -37,12 +38,16 @@ class Module:
     forward_doc: tuple[str, ...] = ()
     """Lines of the docstring of `forward` in the full style; without them it names the arguments alone."""
 
+    def draft(self, operators: Sequence[str], style: Style) -> Draft:
+        """The problem of these operators, written in a style."""
+        sizes = tuple(Size(style.size_name(size.name), size.gpu, size.cpu) for size in self.sizes)
+        return Draft(tuple(operators), reference_source(self, style), sizes)
+
 
 @dataclass(frozen=True)
 class Draft:
     """A problem before it becomes a record."""
 
-    family: str
     operators: tuple[str, ...]
     """Torch's names of the operators in order, such as `conv2d`, `relu`: they decide the split."""
     reference: str
@@ -50,10 +55,13 @@ class Draft:
     """As named in the text."""
 
 
-def draft(family: str, operators: Sequence[str], module: Module, style: Style) -> Draft:
-    """The problem, written in a style."""
-    sizes = tuple(Size(style.size_name(size.name), size.gpu, size.cpu) for size in module.sizes)
-    return Draft(family, tuple(operators), reference_source(module, style), sizes)
+Draw = Callable[[random.Random], Draft]
+"""A family: draws one of its problems."""
+
+
+def by_name(*families: Draw) -> dict[str, Draw]:
+    """The families by the names of their functions."""
+    return {draw.__name__: draw for draw in families}
 
 
 def reference_source(module: Module, style: Style) -> str:
@@ -80,7 +88,9 @@ def _model_class(module: Module, style: Style) -> str:
     """The class with constructor and `forward`, ending in a newline."""
     lines = ["class Model(nn.Module):"]
     if style.docstring != "none":
-        lines.append(f'    """{_opened(module.doc) if style.open_docstring else module.doc}"""\n')
+        opened = style.open_docstring and not module.doc.startswith("\n")
+        doc = f"\n    {module.doc}\n    " if opened else module.doc
+        lines.append(f'    """{doc}"""\n')
     if module.init_args or module.init_lines or style.long_super or style.docstring == "full":
         arguments = ", ".join(("self", *module.init_args))
         start = "super(Model, self).__init__()" if style.long_super else "super().__init__()"
@@ -99,10 +109,6 @@ def _model_class(module: Module, style: Style) -> str:
         f"        {line}{_comment(line) if style.line_comments else ''}" for line in module.forward_lines
     ]
     return "\n".join(lines) + "\n"
-
-
-def _opened(doc: str) -> str:
-    return doc if doc.startswith("\n") else f"\n    {doc}\n    "
 
 
 def _comment(line: str) -> str:

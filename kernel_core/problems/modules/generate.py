@@ -7,19 +7,17 @@ family is held out whole; within the others, tuples of operators are hashed.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from kernel_core.errors import ConfigError
 from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
 from kernel_core.problems.graded import Generated, identity_of
 from kernel_core.problems.modules import convolution, indexing, matmul, reduction
-from kernel_core.problems.modules.draft import Draft
+from kernel_core.problems.modules.draft import Draft, Draw
 from kernel_core.problems.renaming import with_drawn_names
 from kernel_core.problems.source import parse_problem
 from kernel_core.problems.splits import Split, hashed_split
 from kernel_core.records import Problem
-
-Draw = Callable[[random.Random], Draft]
 
 FAMILIES: dict[str, Draw] = {
     **matmul.FAMILIES,
@@ -46,35 +44,17 @@ _SHORTEST_SPLIT_CHAIN = 3
 """Problems with fewer operators are never held out by their operators: there are too few of them."""
 
 
-def generate_modules(split: Split, count: int, seed: int, families: Sequence[str] = ()) -> list[Problem]:
-    """`count` problems of a split, all different; `families` narrows the choice.
+def generate_modules(split: Split, count: int, seed: int, families: Sequence[str] = ()) -> Iterator[Problem]:
+    """Yield `count` problems of a split, all different; `families` narrows the choice.
 
-    Raises `ConfigError` when no family asked for has problems in the split.
+    Raises `ConfigError` when no family asked for has problems in the split, or too few.
     """
-    return list(draw_modules(split, count, seed, families))
-
-
-def draw_modules(split: Split, count: int, seed: int, families: Sequence[str] = ()) -> Iterator[Problem]:
-    """Yield the problems of `generate_modules` as they are drawn."""
     names = [name for name in FAMILIES if not families or name in families]
     names = [name for name in names if name not in RESERVED or split == "held_out"]
     if not names:
         raise ConfigError(
             f"no family of {', '.join(families)} is in split {split}; its families: {', '.join(FAMILIES)}"
         )
-    yield from _drawn(split, count, seed, names)
-
-
-def split_of(draft: Draft) -> Split:
-    """The split of a problem: by its family if reserved, else by a hash of its operators."""
-    if draft.family in RESERVED:
-        return "held_out"
-    if len(draft.operators) < _SHORTEST_SPLIT_CHAIN:
-        return "train"
-    return hashed_split(">".join((draft.family, *draft.operators)))
-
-
-def _drawn(split: Split, count: int, seed: int, names: list[str]) -> Iterator[Problem]:
     seen: set[str] = set()
     barren = set() if split == "train" else set(SHORT.intersection(names))
     order = random.Random(f"modules {split} {seed}")
@@ -89,7 +69,7 @@ def _drawn(split: Split, count: int, seed: int, names: list[str]) -> Iterator[Pr
                 barren.add(name)
                 continue
             seen.add(draft.reference)
-            problem = _problem(draft, split)
+            problem = _problem(name, draft, split)
             yield with_drawn_names(Generated(problem=problem)).problem if split == "train" else problem
         if len(barren) == len(names):
             raise ConfigError(
@@ -98,10 +78,19 @@ def _drawn(split: Split, count: int, seed: int, names: list[str]) -> Iterator[Pr
             )
 
 
+def split_of(family: str, draft: Draft) -> Split:
+    """The split of a problem: by its family if reserved, else by a hash of its operators."""
+    if family in RESERVED:
+        return "held_out"
+    if len(draft.operators) < _SHORTEST_SPLIT_CHAIN:
+        return "train"
+    return hashed_split(">".join((family, *draft.operators)))
+
+
 def _fresh(family: str, split: Split, rng: random.Random, seen: set[str]) -> Draft | None:
     for _ in range(_MOST_DRAWS):
         draft = FAMILIES[family](rng)
-        if split_of(draft) == split and draft.reference not in seen and not _is_for_evaluation(draft):
+        if split_of(family, draft) == split and draft.reference not in seen and not _is_for_evaluation(draft):
             return draft
     return None
 
@@ -113,11 +102,11 @@ def _is_for_evaluation(draft: Draft) -> bool:
     return has_evaluation_sizes(sizes) or has_evaluation_sizes(constants.values())
 
 
-def _problem(draft: Draft, split: Split) -> Problem:
+def _problem(family: str, draft: Draft, split: Split) -> Problem:
     return Problem(
-        **identity_of("modules", draft.family, draft.reference),
+        **identity_of("modules", family, draft.reference),
         suite="modules",
-        family=draft.family,
+        family=family,
         tags=(split, *dict.fromkeys(draft.operators)),
         constants={size.name: size.gpu for size in draft.sizes},
         cpu_constants={size.name: size.cpu for size in draft.sizes},

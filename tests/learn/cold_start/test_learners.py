@@ -128,7 +128,7 @@ def test_a_learner_killed_within_an_update_is_replaced_at_a_checkpoint_and_told_
             updater.update(rows[:20], 1e-3)
         two.fill()
         shards = two.save(store.child(checkpoint.folder_of(1)))
-        checkpoint.finish(store, checkpoint.draft(store, 1, shared, None, {}, 1, shards=shards))
+        checkpoint.draft(store, 1, shared, None, {}, 1, shards=shards)()
         killing = kill_within_an_update()
         updated = two.update(rows[20:40], 1e-3)
         killing.join()

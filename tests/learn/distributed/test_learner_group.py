@@ -87,7 +87,7 @@ def test_shares_of_a_step_cost_about_the_same(size):
 
 def saved(group, store, step, policy):
     shards = group.save(store.child(checkpoint.folder_of(step)))
-    checkpoint.finish(store, checkpoint.draft(store, step, policy, None, {}, 2, shards=shards))
+    checkpoint.draft(store, step, policy, None, {}, 2, shards=shards)()
     return store.child(checkpoint.folder_of(step))
 
 

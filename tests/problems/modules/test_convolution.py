@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from kernel_core.problems.modules.convolution.geometry import Wish, draw_geometry
+from kernel_core.problems.modules.convolution.geometry import draw_geometry
 
 from .conftest import draw
 
@@ -39,7 +39,7 @@ def test_a_docstring_names_the_arguments_of_its_constructor_with_their_defaults(
 @pytest.mark.parametrize("transposed", [False, True])
 def test_output_sizes_are_positive_on_the_cpu_and_the_gpu(transposed: bool) -> None:
     for seed in range(60):
-        geometry = draw_geometry(random.Random(seed), Wish(rank=1 + seed % 3, transposed=transposed))
+        geometry = draw_geometry(random.Random(seed), 1 + seed % 3, transposed=transposed)
         for extent in (
             tuple(size.gpu for size in geometry.spatial),
             tuple(size.cpu for size in geometry.spatial),

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
+from functools import partial
 
 from kernel_core.problems.modules.convolution import chains, channelwise, single
-from kernel_core.problems.modules.draft import Draft
+from kernel_core.problems.modules.draft import Draw
 
-FAMILIES: dict[str, Callable[[random.Random], Draft]] = {
-    "conv1d": single.conv1d,
-    "conv2d": single.conv2d,
-    "conv3d": single.conv3d,
-    "conv_transpose1d": single.conv_transpose1d,
-    "conv_transpose2d": single.conv_transpose2d,
-    "conv_transpose3d": single.conv_transpose3d,
+FAMILIES: dict[str, Draw] = {
+    **{
+        f"{operator}{rank}d": partial(single.one_layer, rank=rank, transposed=operator == "conv_transpose")
+        for operator in ("conv", "conv_transpose")
+        for rank in (1, 2, 3)
+    },
     "conv_depthwise": channelwise.conv_depthwise,
     "conv_pointwise": channelwise.conv_pointwise,
     "conv_depthwise_separable": channelwise.conv_depthwise_separable,
-    "conv_elementwise": chains.conv_elementwise,
-    "conv_norm": chains.conv_norm,
-    "conv_reduce": chains.conv_reduce,
-    "conv_pool": chains.conv_pool,
+    **{
+        family: partial(chains.chained, family=family)
+        for family in ("conv_elementwise", "conv_norm", "conv_reduce", "conv_pool")
+    },
 }

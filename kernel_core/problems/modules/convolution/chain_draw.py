@@ -5,22 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from kernel_core.problems.modules.convolution.tail_ops import (
-    ELEMENTWISE,
-    Kind,
-    Op,
-    draw_center,
-    draw_channel,
-    draw_keep,
-    draw_norm,
-    draw_one_value,
-    draw_reduction,
-    draw_residual,
-    draw_second,
-    draw_softmax,
-    draw_softmax_space,
-    draw_trivial,
-)
+from kernel_core.problems.modules.convolution import tail_ops
+from kernel_core.problems.modules.convolution.tail_ops import ELEMENTWISE, Kind, Op
 from kernel_core.problems.modules.convolution.tail_pointwise import draw_pointwise, draw_pool
 from kernel_core.problems.modules.convolution.tail_values import effect, healthy
 
@@ -128,7 +114,7 @@ def _drawn(rng: random.Random, family: str, rank: int, taken: set[str]) -> list[
             shape = _after(shape, op, cores)
         else:
             if shape.kept is None and not last and rng.random() < 0.22:
-                keep = draw_keep(rng, taken)
+                keep = tail_ops.draw_keep(rng, taken)
                 shape = replace(shape, kept=keep)
                 ops.append(keep)
             op = _elementwise(rng, shape, ops, taken, rank, last)
@@ -136,7 +122,7 @@ def _drawn(rng: random.Random, family: str, rank: int, taken: set[str]) -> list[
             continue
         ops.append(op)
         if op.kind == "softmax_space":  # what it gives are shares of a plane: only a factor leaves them apart
-            return _used([*ops, draw_channel(rng, taken, rank, "*")] if rng.random() < 0.6 else ops)
+            return _used([*ops, tail_ops.draw_channel(rng, taken, rank, "*")] if rng.random() < 0.6 else ops)
     return _used(ops)
 
 
@@ -173,24 +159,24 @@ def _core_kind(rng: random.Random, family: str, shape: _Shape, last: bool) -> Ki
 def _core(rng: random.Random, kind: Kind, taken: set[str], rank: int, last: bool) -> Op:
     if kind in _NORMS:
         kind = "instance_norm" if kind == "layer_norm" and "norm_size" in taken else kind
-        return draw_norm(rng, taken, rank, kind)
+        return tail_ops.draw_norm(rng, taken, rank, kind)
     if kind == "pool":
         return draw_pool(rng, taken, rank)
     if kind == "softmax":
-        return draw_softmax(rng, taken, rank)
+        return tail_ops.draw_softmax(rng, taken)
     if kind == "softmax_space":
-        return draw_softmax_space(rng, rank)
+        return tail_ops.draw_softmax_space(rng, rank)
     if kind == "center_space":
-        return draw_center(rng, rank)
-    return draw_reduction(rng, taken, rank, kind, last)
+        return tail_ops.draw_center(rng, rank)
+    return tail_ops.draw_reduction(rng, taken, rank, kind, last)
 
 
 def _trivial(rng: random.Random, shape: _Shape, rank: int) -> Op:
     """A second reduction of axes that one before has left with one entry."""
     space = ", ".join(str(2 + axis) for axis in range(rank))
     if not shape.channels and rng.random() < 0.5:
-        return draw_trivial(rng, "1", ("sum", "mean", "max", "min", "logsumexp"))
-    return draw_trivial(rng, rng.choice((f"({space})", f"[{space}]")), ("mean", "mean", "sum"))
+        return tail_ops.draw_trivial(rng, "1", ("sum", "mean", "max", "min", "logsumexp"))
+    return tail_ops.draw_trivial(rng, rng.choice((f"({space})", f"[{space}]")), ("mean", "mean", "sum"))
 
 
 def _elementwise(
@@ -199,13 +185,13 @@ def _elementwise(
     if shape.kept is not None and ops[-1].kind != "keep":
         used = any(op.kind == "residual" for op in ops)
         if (last and not used) or rng.random() < 0.3:
-            return draw_residual(rng, shape.kept)
+            return tail_ops.draw_residual(rng, shape.kept)
     if shape.own and "second" not in [op.kind for op in ops] and rng.random() < 0.08:
-        return draw_second(rng, taken)
+        return tail_ops.draw_second(rng, taken)
     if shape.channels and shape.named and rng.random() < 0.3:
-        return draw_channel(rng, taken, rank)
+        return tail_ops.draw_channel(rng, taken, rank)
     if shape.named and rng.random() < 0.05:
-        return draw_one_value(rng, taken, rank)
+        return tail_ops.draw_one_value(rng, taken, rank)
     return draw_pointwise(rng, taken)
 
 

@@ -7,35 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kernel_core.problems.modules.convolution.chain_draw import Chain, draw_chain
-from kernel_core.problems.modules.convolution.geometry import Geometry, Wish, draw_geometry
+from kernel_core.problems.modules.convolution.geometry import Geometry, draw_geometry
 from kernel_core.problems.modules.convolution.tail_ops import Kind, Op
-from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.style import draw_style, with_named_steps
+from kernel_core.problems.program import dims_of
 
 
-def conv_elementwise(rng: random.Random) -> Draft:
-    """Activations, constants and parameters for each channel."""
-    return _chain(rng, "conv_elementwise")
-
-
-def conv_norm(rng: random.Random) -> Draft:
-    """A normalisation among other operators."""
-    return _chain(rng, "conv_norm")
-
-
-def conv_reduce(rng: random.Random) -> Draft:
-    """Reductions or a softmax over channels, depth, space or a sample."""
-    return _chain(rng, "conv_reduce")
-
-
-def conv_pool(rng: random.Random) -> Draft:
-    """Pools among other operators."""
-    return _chain(rng, "conv_pool")
-
-
-def _chain(rng: random.Random, family: str) -> Draft:
+def chained(rng: random.Random, family: str) -> Draft:
+    """Operators behind a convolution, of which the family's kind is one."""
     rank = rng.choice((2, 2, 3))
-    geometry = draw_geometry(rng, Wish(rank=rank, transposed=rng.random() < 0.4, plain=True))
+    geometry = draw_geometry(rng, rank, transposed=rng.random() < 0.4, plain=True)
     chain = draw_chain(rng, family, rank)
     ops = chain.ops
     geometry = _with_known_width(geometry, {op.kind for op in ops})
@@ -48,30 +30,22 @@ def _chain(rng: random.Random, family: str) -> Draft:
     operator = f"conv_transpose{rank}d" if geometry.transposed else f"conv{rank}d"
     before = [chain.front.operator] if chain.front else []
     operators = [*before, operator, *(op.operator for op in ops if op.operator)]
-    return draft(family, operators, module, draw_style(rng))
+    return module.draft(operators, draw_style(rng))
 
 
 def _with_known_width(geometry: Geometry, kinds: set[Kind]) -> Geometry:
     """An output width that the problem's text can state, where a norm or a second input needs it."""
     if "second" in kinds and "layer_norm" not in kinds and geometry.transposed and min(geometry.stride) > 1:
-        return _doubled(geometry)
-    return _same_width(geometry) if kinds & {"second", "layer_norm"} else geometry
+        return _widened(geometry, 2)
+    return _widened(geometry, 1) if kinds & {"second", "layer_norm"} else geometry
 
 
-def _same_width(geometry: Geometry) -> Geometry:
-    """The convolution with the input's width as its output's, which the norm's constructor needs."""
-    rank = geometry.rank
-    return replace(
-        geometry, kernel=(3,) * rank, stride=(1,) * rank, padding=(1,) * rank, output_padding=(0,) * rank
-    )
-
-
-def _doubled(geometry: Geometry) -> Geometry:
-    """A transposed convolution with an output twice as wide as its input."""
-    rank = geometry.rank
-    return replace(
-        geometry, kernel=(3,) * rank, stride=(2,) * rank, padding=(1,) * rank, output_padding=(1,) * rank
-    )
+def _widened(geometry: Geometry, factor: int) -> Geometry:
+    """The convolution with an output once or (transposed) twice as wide as its input."""
+    ones = (1,) * geometry.rank
+    extra = (factor - 1,) * geometry.rank
+    stride = (factor,) * geometry.rank
+    return replace(geometry, kernel=(3,) * geometry.rank, stride=stride, padding=ones, output_padding=extra)
 
 
 def _pooled_before(geometry: Geometry, pool: Op) -> Geometry:
@@ -115,7 +89,7 @@ def _module(geometry: Geometry, chain: Chain, rng: random.Random) -> Module:
     if any(op.kind == "layer_norm" for op in chain.ops):
         settings.append(("norm_size", "width"))
     arguments = [name for name, _ in given] + [name for op in chain.all_ops for name in op.init_args]
-    x = ", ".join(size.name for size in (geometry.batch, geometry.in_channels, *geometry.spatial))
+    x = dims_of((geometry.batch, geometry.in_channels, *geometry.spatial))
     second = tuple(op.attribute for op in chain.ops if op.kind == "second")
     factor = " * 2" if geometry.transposed and geometry.stride[0] == 2 else ""
     outputs = ", ".join(f"{size.name}{factor}" for size in geometry.spatial)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from kernel_core.problems.program import Size
 
+Axes = tuple[int, ...]
+"""One number for each spatial axis."""
 _AXES = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 _IMAGES = {
     1: (2000, 3000, 4096, 6000, 10000, 12000, 16000, 20000, 24000, 40000),
@@ -30,16 +32,16 @@ _CPU_EXTENT = {1: (150,), 2: (11, 13), 3: (4, 5, 7)}
 
 @dataclass(frozen=True)
 class Geometry:
-    """One convolution. Tuples have one entry for each spatial axis."""
+    """One convolution."""
 
     transposed: bool
     in_channels: Size
     out_channels: Size
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    output_padding: tuple[int, ...]
+    kernel: Axes
+    stride: Axes
+    padding: Axes
+    dilation: Axes
+    output_padding: Axes
     groups: int
     bias: bool
     batch: Size
@@ -50,7 +52,7 @@ class Geometry:
         """Number of spatial axes."""
         return len(self.kernel)
 
-    def out_extent(self, extent: tuple[int, ...]) -> tuple[int, ...]:
+    def out_extent(self, extent: Axes) -> Axes:
         """Spatial sizes of the output for those of the input."""
         reach = [d * (k - 1) for d, k in zip(self.dilation, self.kernel, strict=True)]
         if self.transposed:
@@ -79,92 +81,81 @@ class Geometry:
         return _FLOATS[0] <= floats <= _FLOATS[1] and _FLOPS[0] <= flops <= _FLOPS[1]
 
 
-@dataclass(frozen=True)
-class Wish:
-    """Features that a family asks for; None leaves the choice to chance."""
+def draw_geometry(
+    rng: random.Random,
+    rank: int,
+    *,
+    transposed: bool = False,
+    depthwise: bool = False,
+    pointwise: bool = False,
+    plain: bool = False,
+    simple: bool = False,
+) -> Geometry:
+    """A convolution with sizes that fit each other, on the GPU and on the CPU.
 
-    rank: int
-    transposed: bool = False
-    depthwise: bool = False
-    pointwise: bool = False
-    plain: bool = False
-    """Groups and dilation are 1 and bias is on, as in most chains."""
-    simple: bool = False
-    """All options at torch's defaults, without a bias."""
-
-
-def draw_geometry(rng: random.Random, wish: Wish) -> Geometry:
-    """A convolution with sizes that fit each other, on the GPU and on the CPU."""
+    With `plain` groups and dilation are 1 and bias is on, as in most chains; with `simple` all options are at
+    torch's defaults, without a bias. What a family does not ask for is left to chance.
+    """
     while True:
-        drawn = _drawn(rng, wish)
+        kernel = (1,) * rank if pointwise else _kernel(rng, rank)
+        stride = _per_axis(rng, rank, (2, 2, 3) if rank < 3 else (2,), 0.3 if not transposed else 0.45)
+        dilation = _per_axis(rng, rank, (2, 3), 0.2)
+        most = [d * (k - 1) // 2 for d, k in zip(dilation, kernel, strict=True)]
+        padding = tuple(most) if rng.random() < 0.4 else _per_axis(rng, rank, (1, 2), 0.4, zero=0)
+        if pointwise or plain or simple:
+            dilation = (1,) * rank
+        if pointwise or simple:
+            stride, padding = (1,) * rank, (0,) * rank
+        padding = tuple(min(p, d * (k - 1) // 2) for p, d, k in zip(padding, dilation, kernel, strict=True))
+        extra = (0,) * rank
+        if transposed and min(stride) > 1 and rng.random() < 0.5:
+            extra = (1,) * rank
+        groups = 1
+        if rng.random() < 0.2 and not (plain or pointwise or simple):
+            groups = rng.choice((2, 4, 8) if rank < 3 else (2, 4))
+        channels = [count for count in _CHANNELS if count % groups == 0 and (rank < 3 or count <= 64)]
+        in_gpu, out_gpu = rng.choice(channels), rng.choice([count for count in channels if count > 3])
+        if depthwise:
+            in_gpu = out_gpu = groups = rng.choice(_CHANNELS[1:])
+        cpu_in, cpu_out = _cpu_channels(depthwise, groups, math.prod(kernel))
+        images = _IMAGES[rank]
+        square = rng.random() < 0.5
+        first = rng.choice(images)
+        extent = tuple(first if square else rng.choice(images) for _ in range(rank))
+        cpu = _cpu_extent(transposed, kernel, stride, padding, dilation)
+        drawn = Geometry(
+            transposed=transposed,
+            in_channels=Size("in_channels", in_gpu, cpu_in),
+            out_channels=Size("out_channels", out_gpu, cpu_out),
+            kernel=kernel,
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            output_padding=extra,
+            groups=groups,
+            bias=plain or (not simple and rng.random() < 0.3),
+            batch=Size("batch_size", rng.choice(_BATCHES), 2),
+            spatial=tuple(map(Size, _AXES[rank], extent, cpu)),
+        )
         if drawn.fits:
             return drawn
 
 
-def _drawn(rng: random.Random, wish: Wish) -> Geometry:
-    rank = wish.rank
-    kernel = (1,) * rank if wish.pointwise else _kernel(rng, rank)
-    stride = _per_axis(rng, rank, (2, 2, 3) if rank < 3 else (2,), 0.3 if not wish.transposed else 0.45)
-    dilation = _per_axis(rng, rank, (2, 3), 0.2)
-    most = [d * (k - 1) // 2 for d, k in zip(dilation, kernel, strict=True)]
-    padding = tuple(most) if rng.random() < 0.4 else _per_axis(rng, rank, (1, 2), 0.4, zero=0)
-    if wish.pointwise or wish.plain or wish.simple:
-        dilation = (1,) * rank
-    if wish.pointwise or wish.simple:
-        stride, padding = (1,) * rank, (0,) * rank
-    padding = tuple(min(p, d * (k - 1) // 2) for p, d, k in zip(padding, dilation, kernel, strict=True))
-    extra = (0,) * rank
-    if wish.transposed and min(stride) > 1 and rng.random() < 0.5:
-        extra = (1,) * rank
-    groups = (
-        rng.choice((2, 4, 8) if rank < 3 else (2, 4))
-        if rng.random() < 0.2 and not (wish.plain or wish.pointwise or wish.simple)
-        else 1
-    )
-    channels = [count for count in _CHANNELS if count % groups == 0 and (rank < 3 or count <= 64)]
-    in_gpu, out_gpu = rng.choice(channels), rng.choice([count for count in channels if count > 3])
-    if wish.depthwise:
-        in_gpu = out_gpu = groups = rng.choice(_CHANNELS[1:])
-    cpu_in, cpu_out = _cpu_channels(wish, groups, math.prod(kernel))
-    images = _IMAGES[rank]
-    square = rng.random() < 0.5
-    first = rng.choice(images)
-    extent = tuple(first if square else rng.choice(images) for _ in range(rank))
-    cpu = _cpu_extent(wish.transposed, kernel, stride, padding, dilation)
-    names = _AXES[rank]
-    return Geometry(
-        transposed=wish.transposed,
-        in_channels=Size("in_channels", in_gpu, cpu_in),
-        out_channels=Size("out_channels", out_gpu, cpu_out),
-        kernel=kernel,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-        output_padding=extra,
-        groups=groups,
-        bias=wish.plain or (not wish.simple and rng.random() < 0.3),
-        batch=Size("batch_size", rng.choice(_BATCHES), 2),
-        spatial=tuple(Size(name, gpu, small) for name, gpu, small in zip(names, extent, cpu, strict=True)),
-    )
-
-
-def _cpu_channels(wish: Wish, groups: int, taps: int) -> tuple[int, int]:
-    if wish.depthwise:
+def _cpu_channels(depthwise: bool, groups: int, taps: int) -> tuple[int, int]:
+    if depthwise:
         return 5, 5
     if groups * taps > 12:
         return groups * 2, groups * 3
     return groups * 3, groups * 5
 
 
-def _kernel(rng: random.Random, rank: int) -> tuple[int, ...]:
+def _kernel(rng: random.Random, rank: int) -> Axes:
     if rank > 1 and rng.random() < 0.4:
         return rng.choice(_UNEVEN_KERNELS[rank])
     return (rng.choice(_KERNELS[rank]),) * rank
 
 
-def _per_axis(
-    rng: random.Random, rank: int, values: tuple[int, ...], chance: float, zero: int = 1
-) -> tuple[int, ...]:
+def _per_axis(rng: random.Random, rank: int, values: Axes, chance: float, zero: int = 1) -> Axes:
     if rng.random() >= chance:
         return (zero,) * rank
     if rank > 1 and rng.random() < 0.3:
@@ -172,13 +163,7 @@ def _per_axis(
     return (rng.choice(values),) * rank
 
 
-def _cpu_extent(
-    transposed: bool,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-) -> tuple[int, ...]:
+def _cpu_extent(transposed: bool, kernel: Axes, stride: Axes, padding: Axes, dilation: Axes) -> Axes:
     sizes = []
     for want, k, s, p, d in zip(_CPU_EXTENT[len(kernel)], kernel, stride, padding, dilation, strict=True):
         reach = d * (k - 1)

@@ -6,11 +6,12 @@ Each is one layer, in the forms that constructors of such modules have.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from kernel_core.problems.modules.convolution.geometry import Geometry, Wish, draw_geometry
-from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.convolution.geometry import Geometry, draw_geometry
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.style import Argument, Style, class_docstring, draw_style
+from kernel_core.problems.program import dims_of
 
 MEANINGS = {
     "in_channels": ("Channels of the input", "Number of input feature maps", "How many channels x has"),
@@ -44,40 +45,12 @@ class Option:
     kind: str
 
 
-def conv1d(rng: random.Random) -> Draft:
-    """A convolution over a sequence."""
-    return _single(rng, "conv1d", Wish(rank=1))
-
-
-def conv2d(rng: random.Random) -> Draft:
-    """A convolution over images."""
-    return _single(rng, "conv2d", Wish(rank=2))
-
-
-def conv3d(rng: random.Random) -> Draft:
-    """A convolution over volumes."""
-    return _single(rng, "conv3d", Wish(rank=3))
-
-
-def conv_transpose1d(rng: random.Random) -> Draft:
-    """A transposed convolution over a sequence."""
-    return _single(rng, "conv_transpose1d", Wish(rank=1, transposed=True))
-
-
-def conv_transpose2d(rng: random.Random) -> Draft:
-    """A transposed convolution over images."""
-    return _single(rng, "conv_transpose2d", Wish(rank=2, transposed=True))
-
-
-def conv_transpose3d(rng: random.Random) -> Draft:
-    """A transposed convolution over volumes."""
-    return _single(rng, "conv_transpose3d", Wish(rank=3, transposed=True))
-
-
-def _single(rng: random.Random, operator: str, wish: Wish) -> Draft:
-    geometry = draw_geometry(rng, replace(wish, simple=rng.random() < 0.35))
+def one_layer(rng: random.Random, rank: int, transposed: bool) -> Draft:
+    """A convolution over a sequence, images or volumes."""
+    geometry = draw_geometry(rng, rank, transposed=transposed, simple=rng.random() < 0.35)
     style = draw_style(rng)
-    return draft(operator, (operator,), _module(geometry, style, rng), style)
+    operator = f"conv_transpose{rank}d" if transposed else f"conv{rank}d"
+    return _module(geometry, style, rng).draft((operator,), style)
 
 
 def _module(geometry: Geometry, style: Style, rng: random.Random) -> Module:
@@ -97,12 +70,11 @@ def _module(geometry: Geometry, style: Style, rng: random.Random) -> Module:
         layer, given = _written(form, geometry, options), []
     channels = ("in_channels: int", "out_channels: int") if style.annotations else _CHANNELS
     passed = _passed(given)
-    x = ", ".join(size.name for size in (geometry.batch, geometry.in_channels, *geometry.spatial))
+    x = dims_of((geometry.batch, geometry.in_channels, *geometry.spatial))
     return Module(
         doc=_doc(geometry, given, style, rng),
-        init_args=(*channels, *[_argument(option, style) for option in given]),
+        init_args=(*channels, *[typed(option.name, option.kind, option.default, style) for option in given]),
         init_lines=(f"self.{attribute} = {layer}",),
-        forward_args=("x",),
         forward_lines=_forward(attribute, rng),
         sizes=(geometry.batch, geometry.in_channels, geometry.out_channels, *geometry.spatial),
         inputs=(f"torch.{rng.choice(('rand', 'randn'))}({x})",),
@@ -163,11 +135,11 @@ def _passed(given: list[Option]) -> list[Option]:
     return given[: last + 1]
 
 
-def _argument(option: Option, style: Style) -> str:
-    kind = f": {option.kind}" if style.annotations else ""
-    if not option.default:
-        return f"{option.name}{kind}"
-    return f"{option.name}{kind} = {option.default}" if kind else f"{option.name}={option.default}"
+def typed(name: str, kind: str, default: str, style: Style) -> str:
+    """An argument of the constructor, with its type and its default if it has one."""
+    if not style.annotations:
+        return f"{name}={default}" if default else name
+    return f"{name}: {kind} = {default}" if default else f"{name}: {kind}"
 
 
 def described(name: str, kind: str, default: str, rng: random.Random) -> Argument:

@@ -9,17 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from kernel_core.problems.modules.convolution.tail_values import (
-    Values,
-    by_channel,
-    centred,
-    pooled,
-    reduced,
-    softmax,
-    softmax_space,
-    standardised,
-    summed_space,
-)
+from kernel_core.problems.modules.convolution import tail_values
+from kernel_core.problems.modules.convolution.tail_values import Values
 from kernel_core.problems.modules.style import unused
 
 Kind = Literal[
@@ -79,7 +70,7 @@ def draw_channel(rng: random.Random, taken: set[str], rank: int, signs: str = "+
         name,
         "channel",
         (f"x = x {sign} self.{attribute}{viewed}",),
-        lambda x: by_channel(sign, x),
+        lambda x: tail_values.by_channel(sign, x),
         init_args=(shape_name,) if form == 0 else (),
         init_lines=(f"self.{attribute} = nn.Parameter({drawn[form]})",),
         settings=((shape_name, f"(out_channels{ones})"),) if form == 0 else (),
@@ -151,7 +142,7 @@ def draw_norm(rng: random.Random, taken: set[str], rank: int, kind: Kind) -> Op:
         kind,
         kind,
         (f"x = self.{attribute}(x)",),
-        standardised(kind),
+        tail_values.standardised(kind),
         init_args=names,
         init_lines=(f"self.{attribute} = nn.{layer}({given})",),
         settings=settings,
@@ -196,9 +187,11 @@ def draw_reduction(rng: random.Random, taken: set[str], rank: int, kind: Kind, l
         squeezed = f"x = x{'.squeeze(-1)' * rank}"
         lines = [f"x = F.adaptive_avg_pool{rank}d(x, 1)", rng.choice((squeezed, "x = x.flatten(1)"))]
     if kind == "reduce_channels":
-        value = reduced(detail)
+        value = tail_values.reduced(detail)
     else:
-        value = pooled(detail) if kind == "reduce_depth" else summed_space(kind, detail)
+        value = (
+            tail_values.pooled(detail) if kind == "reduce_depth" else tail_values.summed_space(kind, detail)
+        )
     return Op(
         f"{kind}_{detail}",
         kind,
@@ -222,18 +215,14 @@ def _several_axes(rng: random.Random, rank: int, kind: Kind) -> str:
     return f"({spaced})" if rng.random() < 0.5 else f"[{spaced}]"
 
 
-def draw_softmax(rng: random.Random, taken: set[str], rank: int) -> Op:
+def draw_softmax(rng: random.Random, taken: set[str]) -> Op:
     """Softmax over channels."""
     if rng.random() < 0.3:
         attribute = unused(("softmax", "channel_softmax"), rng, taken)
         init: tuple[str, ...] = (f"self.{attribute} = nn.Softmax(dim=1)",)
-        return Op("softmax", "softmax", (f"x = self.{attribute}(x)",), softmax, init_lines=init)
-    return Op(
-        "softmax",
-        "softmax",
-        (rng.choice(("x = torch.softmax(x, dim=1)", "x = F.softmax(x, dim=1)")),),
-        softmax,
-    )
+        return Op("softmax", "softmax", (f"x = self.{attribute}(x)",), tail_values.softmax, init_lines=init)
+    line = f"x = {rng.choice(('torch', 'F'))}.softmax(x, dim=1)"
+    return Op("softmax", "softmax", (line,), tail_values.softmax)
 
 
 def draw_softmax_space(rng: random.Random, rank: int) -> Op:
@@ -253,7 +242,9 @@ def draw_softmax_space(rng: random.Random, rank: int) -> Op:
         f"x = {call}(x.flatten(start_dim=2), dim={dim})",
         "x = x.reshape(shape)",
     )
-    return Op("softmax_space", "softmax_space", rng.choice((long, long, short, middle)), softmax_space)
+    return Op(
+        "softmax_space", "softmax_space", rng.choice((long, long, short, middle)), tail_values.softmax_space
+    )
 
 
 def draw_center(rng: random.Random, rank: int) -> Op:
@@ -261,7 +252,7 @@ def draw_center(rng: random.Random, rank: int) -> Op:
     axes = ", ".join(str(2 + place) for place in range(rank))
     axes = rng.choice((f"({axes})", f"[{axes}]"))
     mean = rng.choice((f"torch.mean(x, dim={axes}, keepdim=True)", f"x.mean(dim={axes}, keepdim=True)"))
-    return Op("sub_mean", "center_space", (f"x = x - {mean}",), centred)
+    return Op("sub_mean", "center_space", (f"x = x - {mean}",), tail_values.centred)
 
 
 def draw_trivial(rng: random.Random, axes: str, details: tuple[str, ...]) -> Op:

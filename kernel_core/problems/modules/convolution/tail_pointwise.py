@@ -61,7 +61,9 @@ def _op(name: str, text: str, value: str = "", **parts: Unpack[_Parts]) -> Op:
 
 def _activation(name: str, rng: random.Random, taken: set[str]) -> Op:
     if name in CONFIGURABLE:
-        return _with_settings(name, rng, taken)
+        given = draw_configured(name, rng, taken, (name, f"{name}_layer", "act", "activation"))
+        parts = _Parts(init_args=given.init_args, init_lines=given.init_lines, settings=given.constants)
+        return Op(name, "pointwise", given.torch, lambda x: value_of((given.value,), {}, x), **parts)
     drawn = pointwise(name, rng)
     call = drawn.torch.replace("{v}", "x")
     text = rng.choice(_SPELLINGS.get(name, (call,)))
@@ -71,26 +73,10 @@ def _activation(name: str, rng: random.Random, taken: set[str]) -> Op:
     if rng.random() < 0.5:
         text = re.sub(r"\bF\.", "torch.nn.functional.", text)
     if rng.random() < _GATED:
-        gate = text if _is_one_factor(text) else f"({text})"
+        is_one_factor = text.endswith(")") and " " not in text
+        gate = text if is_one_factor else f"({text})"
         return _op(f"{name}_gate", f"x * {gate}")
     return _op(name, text)
-
-
-def _is_one_factor(text: str) -> bool:
-    return text.endswith(")") and " " not in text
-
-
-def _with_settings(name: str, rng: random.Random, taken: set[str]) -> Op:
-    """A layer or a call with numbers: defaults, written out, or given to the constructor."""
-    drawn = draw_configured(name, rng, taken, (name, f"{name}_layer", "act", "activation"))
-    return _op(
-        name,
-        drawn.torch,
-        drawn.call,
-        init_args=drawn.init_args,
-        init_lines=drawn.init_lines,
-        settings=drawn.constants,
-    )
 
 
 def _given_constant(name: str, rng: random.Random, taken: set[str]) -> Op:
@@ -129,23 +115,20 @@ def _clamp(rng: random.Random) -> Op:
 def _given_clamp(rng: random.Random, taken: set[str]) -> Op:
     """A clamp between attributes of the module; in half of them at one side alone."""
     low, high = rng.choice(_LIMITS)
-    names = (("min_value", "clamp_min", "floor_value"), ("max_value", "clamp_max", "ceiling_value"))
     side = rng.choice(("both", "both", "least", "most"))
-    least = unused(names[0], rng, taken) if side != "most" else ""
-    most = unused(names[1], rng, taken) if side != "least" else ""
-    attributes = [f"self.{name}" for name in (least, most) if name]
-    words = [word for word, name in (("min", least), ("max", most)) if name]
-    given = ", ".join(f"{word}={text}" for word, text in zip(words, attributes, strict=True))
+    bounds = []
+    if side != "most":
+        bounds.append(("min", unused(("min_value", "clamp_min", "floor_value"), rng, taken), low))
+    if side != "least":
+        bounds.append(("max", unused(("max_value", "clamp_max", "ceiling_value"), rng, taken), high))
+    given = ", ".join(f"{word}=self.{name}" for word, name, _ in bounds)
     forms = [f"torch.clamp(x, {given})", f"x.clamp({given})"]
     if side == "both":
-        forms.append(f"torch.clamp(x, {', '.join(attributes)})")
-    values = {least: low, most: high}
-    pairs = tuple((name, values[name]) for name in (least, most) if name)
-    text = rng.choice(forms)
-    value = text
-    for name, number in pairs:
+        forms.append(f"torch.clamp(x, {', '.join(f'self.{name}' for _, name, _ in bounds)})")
+    text = value = rng.choice(forms)
+    for _, name, number in bounds:
         value = value.replace(f"self.{name}", number)
-    return _op("clamp", text, value, **_kept_numbers(pairs, rng))
+    return _op("clamp", text, value, **_kept_numbers(tuple(bound[1:] for bound in bounds), rng))
 
 
 def draw_pool(rng: random.Random, taken: set[str], rank: int) -> Op:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-import random
-from collections.abc import Callable
+from functools import partial
 
-from kernel_core.problems.modules.draft import Draft
-from kernel_core.problems.modules.indexing.endings import axis_joined, axis_mapped, axis_reduced
+from kernel_core.problems.modules.draft import Draw
+from kernel_core.problems.modules.indexing import endings
+from kernel_core.problems.modules.indexing.draws import draw_program
 from kernel_core.problems.modules.indexing.rearranged import rearranged
 from kernel_core.problems.modules.indexing.shared_values import shared_values
 from kernel_core.problems.modules.indexing.tables import draw_table_program
 
-_ENDINGS = {"mapped": axis_mapped, "joined": axis_joined, "reduced": axis_reduced}
-FAMILIES: dict[str, Callable[[random.Random], Draft]] = {
-    "axis_mapped": axis_mapped,
-    "axis_joined": axis_joined,
-    "axis_reduced": axis_reduced,
+FAMILIES: dict[str, Draw] = {
     **{
-        f"table_{name}": functools.partial(ending, draw=draw_table_program, family=f"table_{name}")
-        for name, ending in _ENDINGS.items()
+        f"{views}_{ending.__name__}": partial(ending, draw=draw)
+        for views, draw in (("axis", draw_program), ("table", draw_table_program))
+        for ending in (endings.mapped, endings.joined, endings.reduced)
     },
     "rearranged": rearranged,
     "shared_values": shared_values,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.indexing import views
 from kernel_core.problems.modules.indexing.formulas import Formula, draw_formula
 from kernel_core.problems.modules.indexing.views import Axis, View
@@ -114,16 +115,12 @@ def draw_sizes(axis: Axis, unit: int, rng: random.Random) -> tuple[Size, ...]:
             else:
                 choices = _BATCH if place == 0 and axis.rank > 2 else _MIDDLE if axis.rank > 2 else _ROWS
                 sizes.append(Size(name, rng.choice(choices), rng.randint(2, 5)))
-        numel = 1
-        for size in sizes:
-            numel *= size.gpu
-        if _LEAST <= numel <= _MOST:
+        if _LEAST <= math.prod(size.gpu for size in sizes) <= _MOST:
             return tuple(sizes)
 
 
 def problem(
     rng: random.Random,
-    family: str,
     program: Program,
     formulas: Sequence[Formula],
     *,
@@ -137,8 +134,9 @@ def problem(
     for formula in formulas:
         lines += formula.torch
     lines += last_lines
-    weight = any(view.source == "weight" for view in program.views)
-    forward = [_with_parameter(line) if weight else line for line in (*lines, f"return {result}")]
+    lines.append(f"return {result}")
+    if any(view.source == "weight" for view in program.views):
+        lines = [re.sub(r"(?<![\w.])weight\b", "self.weight", line) for line in lines]
     owned = {"weight", *(["x"] if program.layer else [])}
     inputs = {source: _input(source, program) for source in program.sources if source not in owned}
     parameters = _parameters(program)
@@ -147,13 +145,13 @@ def problem(
         init_args=tuple(argument for parameter in parameters for argument in parameter[0]),
         init_lines=tuple(parameter[1] for parameter in parameters),
         forward_args=tuple(inputs),
-        forward_lines=tuple(forward),
+        forward_lines=tuple(lines),
         sizes=program.sizes,
         inputs=tuple(inputs.values()),
         init_inputs=tuple(value for parameter in parameters for value in parameter[2]),
     )
     names = (*program.operators, *(name for formula in formulas for name in formula.operators), *operators)
-    return draft(family, names, module, draw_style(rng))
+    return module.draft(names, draw_style(rng))
 
 
 def _parameters(program: Program) -> list[tuple[tuple[str, ...], str, tuple[str, ...]]]:
@@ -173,10 +171,6 @@ def _parameters(program: Program) -> list[tuple[tuple[str, ...], str, tuple[str,
     if name:
         parameters.append(((f"{name}: float",), f"self.{name} = {name}", (program.value,)))
     return parameters
-
-
-def _with_parameter(line: str) -> str:
-    return re.sub(r"(?<![\w.])weight\b", "self.weight", line)
 
 
 def _input(source: str, program: Program) -> str:
@@ -204,14 +198,7 @@ def formulas_of(program: Program, count: int, rng: random.Random) -> list[Formul
         if program.paired:
             names = [*rng.sample(program.names[:2], 2), *rng.sample(program.names[2:], 2)]
         ending = "" if count == 1 else f"_{number + 1}"
-        formula = draw_formula(
-            names,
-            rng,
-            gated=program.gated,
-            paired=program.paired,
-            number=program.number,
-            ending=ending,
-        )
+        formula = draw_formula(names, rng, program.number, ending, gated=program.gated, paired=program.paired)
         hides = any(view.name == HIDDEN for view in program.views)
         formulas.append(_hidden(formula, rng) if hides else formula)
     return formulas

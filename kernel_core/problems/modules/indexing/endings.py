@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from kernel_core.problems.modules.draft import Draft
-from kernel_core.problems.modules.indexing.draws import Program, draw_program, formulas_of, problem
+from kernel_core.problems.modules.indexing.draws import Program, formulas_of, problem
 
 DrawProgram = Callable[[random.Random], Program]
 
@@ -29,14 +29,14 @@ _REDUCTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
 """Names, and spellings over a value and a dimension; `{k}` is `, keepdim=True` or nothing."""
 
 
-def axis_mapped(rng: random.Random, draw: DrawProgram = draw_program, family: str = "axis_mapped") -> Draft:
+def mapped(rng: random.Random, draw: DrawProgram) -> Draft:
     """A formula over views, one result for each position."""
     program = draw(rng)
     formula = formulas_of(program, 1, rng)[0]
-    return problem(rng, family, program, [formula], result=formula.result, doc=rng.choice(_DOCS))
+    return problem(rng, program, [formula], result=formula.result, doc=rng.choice(_DOCS))
 
 
-def axis_joined(rng: random.Random, draw: DrawProgram = draw_program, family: str = "axis_joined") -> Draft:
+def joined(rng: random.Random, draw: DrawProgram) -> Draft:
     """Two formulas over the same views, joined by `cat` or `stack`."""
     program = draw(rng)
     while len(program.names) < 2:
@@ -50,10 +50,10 @@ def axis_joined(rng: random.Random, draw: DrawProgram = draw_program, family: st
         word, dim = "cat", axis.dim
     doc = f"Two formulas over views of the input, {'stacked' if word == 'stack' else 'joined'}."
     result = f"torch.{word}(({both}), dim={dim})"
-    return problem(rng, family, program, formulas, result=result, doc=doc, operators=(word,))
+    return problem(rng, program, formulas, result=result, doc=doc, operators=(word,))
 
 
-def axis_reduced(rng: random.Random, draw: DrawProgram = draw_program, family: str = "axis_reduced") -> Draft:
+def reduced(rng: random.Random, draw: DrawProgram) -> Draft:
     """A formula over views with a reduction or a normalisation along the axis."""
     name, spellings = rng.choice(_REDUCTIONS)
     program = draw(rng)
@@ -69,6 +69,4 @@ def axis_reduced(rng: random.Random, draw: DrawProgram = draw_program, family: s
     result = text.format(v=value, d=program.axis.dim, k=", keepdim=True" if keep else "")
     result = result.replace(f"({value}).", f"{value}.") if value.isidentifier() else result
     doc = f"Takes the {name.replace('_', ' ')} of a formula along one dimension."
-    return problem(
-        rng, family, program, [formula], result=result, doc=doc, operators=(name,), last_lines=lines
-    )
+    return problem(rng, program, [formula], result=result, doc=doc, operators=(name,), last_lines=lines)

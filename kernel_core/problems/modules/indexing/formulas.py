@@ -45,11 +45,11 @@ class Formula:
 def draw_formula(
     names: Sequence[str],
     rng: random.Random,
+    number: str = "",
+    ending: str = "",
     *,
     gated: bool = False,
     paired: bool = False,
-    number: str = "",
-    ending: str = "",
 ) -> Formula:
     """A formula over all the names that neither overflows nor collapses.
 

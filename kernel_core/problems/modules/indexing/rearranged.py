@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.pointwise import draw_chain
 from kernel_core.problems.modules.style import draw_style
-from kernel_core.problems.program import Size
+from kernel_core.problems.program import Size, dims_of
 
 _TAILS = ("relu", "sigmoid", "tanh", "silu", "gelu", "mul", "add", "sub", "square", "abs", "neg", "hardtanh")
 
@@ -18,7 +18,6 @@ _TAILS = ("relu", "sigmoid", "tanh", "silu", "gelu", "mul", "add", "sub", "squar
 class Arrangement:
     """An order of elements, as a reference writes it."""
 
-    name: str
     doc: str
     lines: tuple[str, ...]
     """Lines of `forward`; the last assigns `x`."""
@@ -44,7 +43,7 @@ def _images(rng: random.Random, by: int, *, groups: int = 1) -> tuple[Size, ...]
     )
 
 
-def permuted(rng: random.Random) -> Arrangement:
+def permute(rng: random.Random) -> Arrangement:
     """Axes in another order, by `permute`, `transpose` or `movedim`."""
     rank = rng.choice((3, 3, 4, 4, 5))
     names = ("batch_size", "channels", "frames", "height", "width")[:rank]
@@ -65,12 +64,8 @@ def permuted(rng: random.Random) -> Arrangement:
         text = f"x.movedim({dim}, {other})"
         if kind == "transpose":
             text = rng.choice((f"x.transpose({dim}, {other})", f"torch.swapaxes(x, {dim}, {other})"))
-    return Arrangement(
-        name="permute",
-        doc="Puts the dimensions of a tensor in another order.",
-        lines=(f"x = {text}.contiguous()",),
-        sizes=sizes,
-    )
+    doc = "Puts the dimensions of a tensor in another order."
+    return Arrangement(doc, (f"x = {text}.contiguous()",), sizes)
 
 
 def depth_to_space(rng: random.Random) -> Arrangement:
@@ -90,13 +85,7 @@ def depth_to_space(rng: random.Random) -> Arrangement:
     )
     if not late and rng.random() < 0.4:
         lines = (f"x = F.pixel_shuffle(x, {own})",)
-    return Arrangement(
-        name="depth_to_space",
-        doc="Rearranges channels into pixels.",
-        lines=lines,
-        sizes=sizes,
-        setting=(setting, r),
-    )
+    return Arrangement("Rearranges channels into pixels.", lines, sizes, (setting, r))
 
 
 def space_to_depth(rng: random.Random) -> Arrangement:
@@ -115,13 +104,7 @@ def space_to_depth(rng: random.Random) -> Arrangement:
     )
     if not first and rng.random() < 0.4:
         lines = (f"x = F.pixel_unshuffle(x, {own})",)
-    return Arrangement(
-        name="space_to_depth",
-        doc="Rearranges pixels into channels.",
-        lines=lines,
-        sizes=sizes,
-        setting=(setting, r),
-    )
+    return Arrangement("Rearranges pixels into channels.", lines, sizes, (setting, r))
 
 
 def channel_shuffle(rng: random.Random) -> Arrangement:
@@ -134,13 +117,7 @@ def channel_shuffle(rng: random.Random) -> Arrangement:
         rng.choice(("x = x.transpose(1, 2).contiguous()", "x = x.permute(0, 2, 1, 3, 4).contiguous()")),
         "x = x.view(N, C, H, W)",
     )
-    return Arrangement(
-        name="channel_shuffle",
-        doc="Shuffles channels between groups.",
-        lines=lines,
-        sizes=sizes,
-        setting=("groups", groups),
-    )
+    return Arrangement("Shuffles channels between groups.", lines, sizes, ("groups", groups))
 
 
 def window_partition(rng: random.Random) -> Arrangement:
@@ -155,13 +132,7 @@ def window_partition(rng: random.Random) -> Arrangement:
         f"x = x.view(B, H // {own}, {own}, W // {own}, {own}, C)",
         f"x = x.permute(0, 1, 3, 2, 4, 5).contiguous().view(-1, {own}, {own}, C)",
     )
-    return Arrangement(
-        name="window_partition",
-        doc="Cuts images into windows.",
-        lines=lines,
-        sizes=sizes,
-        setting=("window_size", side),
-    )
+    return Arrangement("Cuts images into windows.", lines, sizes, ("window_size", side))
 
 
 def merged_patches(rng: random.Random) -> Arrangement:
@@ -170,43 +141,31 @@ def merged_patches(rng: random.Random) -> Arrangement:
     sizes = (batch, height, width, channels)
     names = rng.choice((("x0", "x1", "x2", "x3"), ("a", "b", "c", "d")))
     starts = ((0, 0), (1, 0), (0, 1), (1, 1))
-    slices = tuple(
+    lines = [
         f"{name} = x[:, {row}::2, {column}::2, :]" for name, (row, column) in zip(names, starts, strict=True)
-    )
-    return Arrangement(
-        name="merged_patches",
-        doc="Joins the channels of neighbouring pixels.",
-        lines=(*slices, f"x = torch.cat([{', '.join(names)}], dim=-1)"),
-        sizes=sizes,
-    )
+    ]
+    lines.append(f"x = torch.cat([{', '.join(names)}], dim=-1)")
+    return Arrangement("Joins the channels of neighbouring pixels.", tuple(lines), sizes)
 
 
 def split_heads(rng: random.Random) -> Arrangement:
     """Features as heads, before the tokens."""
     number = rng.choice((4, 6, 8, 12))
-    return Arrangement(
-        name="split_heads",
-        doc="Splits features into heads.",
-        lines=(
-            "B, T, C = x.shape",
-            "x = x.view(B, T, self.num_heads, C // self.num_heads)",
-            "x = x.transpose(1, 2).contiguous()",
-        ),
-        sizes=_tokens(rng, ("dim", [number * size for size in (32, 48, 64)], number * 3)),
-        setting=("num_heads", number),
+    sizes = _tokens(rng, ("dim", [number * size for size in (32, 48, 64)], number * 3))
+    lines = (
+        "B, T, C = x.shape",
+        "x = x.view(B, T, self.num_heads, C // self.num_heads)",
+        "x = x.transpose(1, 2).contiguous()",
     )
+    return Arrangement("Splits features into heads.", lines, sizes, ("num_heads", number))
 
 
 def merged_heads(rng: random.Random) -> Arrangement:
     """Heads as features again."""
     heads = ("num_heads", (4, 6, 8, 12), 3)
     batch, tokens, number, size = _tokens(rng, heads, ("head_dim", (32, 48, 64, 80), 7))
-    return Arrangement(
-        name="merged_heads",
-        doc="Joins the features of all heads.",
-        lines=("B, H, T, D = x.shape", "x = x.permute(0, 2, 1, 3).reshape(B, T, H * D)"),
-        sizes=(batch, number, tokens, size),
-    )
+    lines = ("B, H, T, D = x.shape", "x = x.permute(0, 2, 1, 3).reshape(B, T, H * D)")
+    return Arrangement("Joins the features of all heads.", lines, (batch, number, tokens, size))
 
 
 def _tokens(rng: random.Random, *others: tuple[str, Sequence[int], int]) -> tuple[Size, ...]:
@@ -226,24 +185,19 @@ def patches(rng: random.Random) -> Arrangement:
         f"x = x.reshape(N, C, h, {own}, w, {own}).permute({dims})",
         f"x = x.reshape(N, h * w, C * {own} ** 2)",
     )
-    return Arrangement(
-        name="patches",
-        doc="Flattens the patches of images.",
-        lines=lines,
-        sizes=sizes,
-        setting=("patch_size", side),
-    )
+    return Arrangement("Flattens the patches of images.", lines, sizes, ("patch_size", side))
 
 
 _FORMS: tuple[Callable[[random.Random], Arrangement], ...] = (
-    *(permuted, permuted, depth_to_space, space_to_depth, channel_shuffle, window_partition),
+    *(permute, permute, depth_to_space, space_to_depth, channel_shuffle, window_partition),
     *(merged_patches, split_heads, merged_heads, patches),
 )
 
 
 def rearranged(rng: random.Random) -> Draft:
     """One arrangement, alone or with operators behind it."""
-    arrangement = rng.choice(_FORMS)(rng)
+    form = rng.choice(_FORMS)
+    arrangement = form(rng)
     chain = draw_chain(rng, rng.choice((0, 0, 1, 2)), _TAILS)
     style = draw_style(rng)
     returned = [
@@ -254,15 +208,13 @@ def rearranged(rng: random.Random) -> Draft:
     if not chain and rng.random() < 0.5:
         returned = [*arrangement.lines[:-1], f"return {arrangement.lines[-1].removeprefix('x = ')}"]
     setting = arrangement.setting
-    module = Module(
+    return Module(
         doc=arrangement.doc,
         init_args=(f"{setting[0]}: int",) if setting else (),
         init_lines=(f"self.{setting[0]} = {setting[0]}",) if setting else (),
-        forward_args=("x",),
         forward_lines=tuple(returned),
         sizes=arrangement.sizes,
-        inputs=(f"torch.randn({', '.join(size.name for size in arrangement.sizes)})",),
+        inputs=(f"torch.randn({dims_of(arrangement.sizes)})",),
         init_inputs=(setting[0],) if setting else (),
         constants=((setting[0], str(setting[1])),) if setting else (),
-    )
-    return draft("rearranged", (arrangement.name, *(operator.operator for operator in chain)), module, style)
+    ).draft((form.__name__, *(operator.operator for operator in chain)), style)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.indexing.named_lines import NamedLine, draw_lines, reference_lines
 from kernel_core.problems.modules.style import draw_style
 from kernel_core.problems.program import Size
@@ -48,60 +48,44 @@ def shared_values(rng: random.Random) -> Draft:
     place = drawn(given, rng)
     style = draw_style(rng)
     module = _module(place, lines, results, rng)
-    return draft("shared_values", tuple(line.operator for line in lines), module, style)
+    return module.draft(tuple(line.operator for line in lines), style)
 
 
 def _side_by_side(given: tuple[str, ...], rng: random.Random) -> _Place:
     """Components on the last axis, such as boxes of four numbers."""
     rows = Size(rng.choice(("num_boxes", "num_points", "n")), rng.choice((32768, 65536, 100000)), 30)
-    return _Place(
-        inputs=("x",),
-        sizes=(Size("batch_size", rng.choice((8, 16, 32)), 2), rows),
-        shape=f"batch_size, {rows.name}, {len(given)}",
-        joined="torch.stack([{all}], dim=-1)",
-        opening=_opened(given, rng.choice(("-1", "dim=-1")), "...", rng),
-    )
+    sizes = (Size("batch_size", rng.choice((8, 16, 32)), 2), rows)
+    shape = f"batch_size, {rows.name}, {len(given)}"
+    opening = _opened(given, rng.choice(("-1", "dim=-1")), "...", rng)
+    return _Place(("x",), sizes, shape, "torch.stack([{all}], dim=-1)", opening)
 
 
 def _planes(given: tuple[str, ...], rng: random.Random) -> _Place:
     """Components on the axis of channels of an image."""
     side = rng.choice((128, 224, 256))
-    return _Place(
-        inputs=("x",),
-        sizes=(
-            Size("batch_size", rng.choice((8, 16, 32)), 2),
-            Size("height", side, 6),
-            Size("width", side, 9),
-        ),
-        shape=f"batch_size, {len(given)}, height, width",
-        joined="torch.stack([{all}], dim=1)",
-        opening=_opened(given, rng.choice(("1", "dim=1", "dim=-3")), ":", rng),
-    )
+    batch = Size("batch_size", rng.choice((8, 16, 32)), 2)
+    sizes = (batch, Size("height", side, 6), Size("width", side, 9))
+    shape = f"batch_size, {len(given)}, height, width"
+    opening = _opened(given, rng.choice(("1", "dim=1", "dim=-3")), ":", rng)
+    return _Place(("x",), sizes, shape, "torch.stack([{all}], dim=1)", opening)
 
 
 def _parts(given: tuple[str, ...], rng: random.Random) -> _Place:
     """Equal parts of a row."""
     count = len(given)
-    return _Place(
-        inputs=("x",),
-        sizes=(Size("batch_size", rng.choice((512, 1024)), 3), Size("dim", rng.choice((1024, 2048)), 10)),
-        shape=f"batch_size, {count} * dim",
-        joined="torch.cat([{all}], dim=-1)",
-        opening=(f"{', '.join(given)} = x.chunk({count}, dim={rng.choice(('-1', '1'))})",),
-    )
+    sizes = (Size("batch_size", rng.choice((512, 1024)), 3), Size("dim", rng.choice((1024, 2048)), 10))
+    opening = (f"{', '.join(given)} = x.chunk({count}, dim={rng.choice(('-1', '1'))})",)
+    return _Place(("x",), sizes, f"batch_size, {count} * dim", "torch.cat([{all}], dim=-1)", opening)
 
 
 def _inputs(given: tuple[str, ...], rng: random.Random) -> _Place:
     """Inputs of one shape."""
-    return _Place(
-        inputs=given,
-        joined=f"torch.stack([{{all}}], dim={rng.choice(('-1', '0', '1'))})",
-        sizes=(
-            Size("batch_size", rng.choice((16, 32, 64, 128)), 3),
-            Size("dim", rng.choice((4096, 8192)), 20),
-        ),
-        shape="batch_size, dim",
+    joined = f"torch.stack([{{all}}], dim={rng.choice(('-1', '0', '1'))})"
+    sizes = (
+        Size("batch_size", rng.choice((16, 32, 64, 128)), 3),
+        Size("dim", rng.choice((4096, 8192)), 20),
     )
+    return _Place(given, sizes, "batch_size, dim", joined)
 
 
 def _opened(given: Sequence[str], axis: str, before: str, rng: random.Random) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kernel_core.problems.modules.indexing import views
@@ -48,14 +49,15 @@ def looked_up_rows(rng: random.Random) -> Program:
         reads.append(_rows(b, source, at, rng, flat=dims == 1, layer=owned))
     if kind == "beside" or rng.random() < 0.4:
         reads.append(_beside_rows(axis, rng))
-    drawn = {
-        "x": f"torch.randn({total}, features)",
-        "extra": f"torch.randn({total}, features)",
-        "index": f"torch.randint(0, {total}, ({', '.join(index)}{',' * (dims == 1)}))",
-        "table": f"torch.randn({index[-1]}, features)",
-    }
-    drawn["other"] = drawn["index"]
+    drawn = {**_looked_up(total, index), "table": f"torch.randn({index[-1]}, features)"}
     return Program(axis, tuple(reads), sizes, (*index, "features"), drawn=drawn, layer=layer)
+
+
+def _looked_up(total: str, index: Sequence[str]) -> dict[str, str]:
+    """The draws of two tables of so many rows, and of two indices of the given shape."""
+    table = f"torch.randn({total}, features)"
+    positions = f"torch.randint(0, {total}, ({', '.join(index)}{',' * (len(index) == 1)}))"
+    return {"x": table, "extra": table, "index": positions, "other": positions}
 
 
 def _rows(name: str, source: str, index: str, rng: random.Random, *, flat: bool, layer: bool) -> View:
@@ -102,13 +104,10 @@ def looked_up_bags(rng: random.Random) -> Program:
             source, at = ("x", "other") if kind == "other" else ("extra", "index")
             reads.append(_bag(b, source, at, layer=bool(layer) and source == "x"))
     drawn = {
-        "x": f"torch.randn({total}, features)",
-        "extra": f"torch.randn({total}, features)",
-        "index": f"torch.randint(0, {total}, ({', '.join(names)}))",
+        **_looked_up(total, names),
         "weights": f"torch.randn({', '.join(names)})",
         "query": f"torch.randn({names[0]}, features)",
     }
-    drawn["other"] = drawn["index"]
     return Program(axis, tuple(reads), sizes, (*names, "features"), drawn=drawn, layer=layer)
 
 

@@ -122,27 +122,27 @@ def moved(axis: Axis, rng: random.Random) -> Geometry:
 
 def _moved(kind: str, name: str, axis: Axis, rng: random.Random) -> View:
     d, step = axis.dim, rng.randint(1, 3)
+    operator, index = kind, ""
     if kind == "roll":
         shift = step * rng.choice((1, -1))
         text = rng.choice((f"torch.roll(x, shifts={shift}, dims={d})", f"x.roll({shift}, dims={d})"))
-        return View(name, "x", (f"{name} = {text}",), "roll")
-    if kind == "flip":
+    elif kind == "flip":
         text = rng.choice((f"torch.flip(x, dims=({d},))", f"x.flip({d})"))
-        return View(name, "x", (f"{name} = {text}",), "flip")
-    if kind == "delay":
+    elif kind == "delay":
+        operator = "pad"
         head = f"torch.zeros_like(x{axis.cut(f':{step}')})"
         text = f"torch.cat(({head}, x{axis.cut(f':-{step}')}), dim={d})"
         if axis.last and rng.random() < 0.6:
             text = f"F.pad(x, ({step}, 0)){axis.cut(f':-{step}')}"
-        return View(name, "x", (f"{name} = {text}",), "pad")
-    if kind == "gather":
-        texts = (
-            f"torch.gather(x, {d}, index)",
-            f"torch.take_along_dim(x, index, dim={d})",
-            f"x.gather({d}, index)",
+    elif kind == "gather":
+        index = "index"
+        method = f"x.gather({d}, index)"
+        text = rng.choice(
+            (f"torch.gather(x, {d}, index)", f"torch.take_along_dim(x, index, dim={d})", method)
         )
-        return View(name, "x", (f"{name} = {rng.choice(texts)}",), "gather", index="index")
-    return View(name, "x", (f"{name} = x{axis.cut('order')}",), "order", index="order")
+    else:
+        index, text = "order", f"x{axis.cut('order')}"
+    return View(name, "x", (f"{name} = {text}",), operator, index)
 
 
 def beside(axis: Axis, length: str, rng: random.Random) -> View | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.matmul.shapes import draw_shape
-from kernel_core.problems.modules.matmul.steps import Step, is_visible
 from kernel_core.problems.modules.pointwise import ACTIVATIONS, Pointwise, pointwise
+from kernel_core.problems.modules.steps import Step, is_visible
 from kernel_core.problems.modules.style import draw_style
+from kernel_core.problems.program import dims_of
 
 _DOCS = (
     "Applies {name} to every element.",
@@ -107,32 +108,30 @@ _CONFIGURED = (
 
 def activation(rng: random.Random) -> Draft:
     """One activation as torch's layer or function, over a tensor of one to four dimensions."""
-    return _draft("activation", _configured(rng) if rng.random() < 0.3 else _plain(rng), rng)
+    return _draft(_configured(rng) if rng.random() < 0.3 else _plain(rng), rng)
 
 
 def activation_formula(rng: random.Random) -> Draft:
     """One activation that `forward` writes out with simpler operators."""
     operator, text = rng.choice(_FORMULAS)
     *lines, last = text.split("; ")
-    return _draft("activation_formula", Step(operator, (*lines, f"x = {last}")), rng)
+    return _draft(Step(operator, (*lines, f"x = {last}")), rng)
 
 
-def _draft(family: str, step: Step, rng: random.Random) -> Draft:
-    shape, style = draw_shape(rng), draw_style(rng)
+def _draft(step: Step, rng: random.Random) -> Draft:
+    sizes, style = draw_shape(rng), draw_style(rng)
     is_uniform = rng.random() < 0.5 and is_visible([step], uniform=True)
     *lines, last = step.torch
-    module = Module(
+    return Module(
         doc=rng.choice(_DOCS).format(name=_TITLES[step.operator]),
         init_args=step.init_args,
         init_lines=step.init_lines,
-        forward_args=("x",),
         forward_lines=(*lines, f"return {last.removeprefix('x = ')}"),
-        sizes=shape.sizes,
-        inputs=(f"torch.{'rand' if is_uniform else 'randn'}({shape.dims})",),
+        sizes=sizes,
+        inputs=(f"torch.{'rand' if is_uniform else 'randn'}({dims_of(sizes)})",),
         init_inputs=tuple(name for name, _ in step.constants),
         constants=step.constants,
-    )
-    return draft(family, (step.operator,), module, style)
+    ).draft((step.operator,), style)
 
 
 def _plain(rng: random.Random) -> Step:

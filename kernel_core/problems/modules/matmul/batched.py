@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.matmul.products import OPERANDS, transposed, upper_style
-from kernel_core.problems.program import Size, draw_cpu_size
+from kernel_core.problems.program import Size, dims_of, draw_cpu_size
 
 _BATCHES = (16, 24, 32, 48, 64)
 _SIDES = (256, 384, 512, 768, 1000)
@@ -46,14 +46,13 @@ def batched_matmul(rng: random.Random) -> Draft:
         *(Size(name, rng.choice(_SIDES), draw_cpu_size(rng, 33, 60)) for name in ("m", "k", "n")),
     )
     drawn = rng.choice(("torch.rand", "torch.randn"))
-    module = Module(
+    return Module(
         doc=rng.choice(("A batch of matrix products.", "Multiplies the matrices of two batches pairwise.")),
         forward_args=(a, b),
         forward_lines=(f"return {text}",),
         sizes=sizes,
         inputs=(f"{drawn}(batch_size, m, k)", f"{drawn}(batch_size, {'n, k' if turned else 'k, n'})"),
-    )
-    return draft("batched_matmul", ("bmm_tb" if turned else "bmm",), module, upper_style(rng))
+    ).draft(("bmm_tb" if turned else "bmm",), upper_style(rng))
 
 
 def heads_matmul(rng: random.Random) -> Draft:
@@ -69,14 +68,13 @@ def heads_matmul(rng: random.Random) -> Draft:
     )
     lead, length, width = "batch_size, num_heads", "seq_len", "head_dim"
     first = f"torch.randn({lead}, {length}, {width if scores else length})"
-    module = Module(
+    return Module(
         doc="Matrix products over a batch and its heads.",
         forward_args=(a, b),
         forward_lines=(f"return {rng.choice(('torch.matmul({}, {})', '{} @ {}')).format(a, right)}",),
         sizes=sizes,
         inputs=(first, f"torch.randn({lead}, {length}, {width})"),
-    )
-    return draft("heads_matmul", ("matmul_4d_tb" if scores else "matmul_4d",), module, upper_style(rng))
+    ).draft(("matmul_4d_tb" if scores else "matmul_4d",), upper_style(rng))
 
 
 def tensor_matmul(rng: random.Random) -> Draft:
@@ -92,15 +90,14 @@ def tensor_matmul(rng: random.Random) -> Draft:
     )
     text = rng.choice((f"torch.einsum('{letters}', {a}, {b})", f"torch.matmul({a}, {b})", f"{a} @ {b}"))
     drawn = rng.choice(("torch.rand", "torch.randn"))
-    dims = ", ".join(size.name for size in sizes[:-1])
-    module = Module(
+    dims = dims_of(sizes[:-1])
+    return Module(
         doc=rng.choice(("The last dimension of a tensor by a matrix.", f"A {rank}D tensor by a matrix.")),
         forward_args=(a, b),
         forward_lines=(f"return {text}",),
         sizes=sizes,
         inputs=(f"{drawn}({dims})", f"{drawn}({inner}, {outer})"),
-    )
-    return draft("tensor_matmul", (f"matmul_{rank}d_2d",), module, upper_style(rng))
+    ).draft((f"matmul_{rank}d_2d",), upper_style(rng))
 
 
 def matrix_vector(rng: random.Random) -> Draft:
@@ -112,15 +109,14 @@ def matrix_vector(rng: random.Random) -> Draft:
     forms = [f"torch.matmul({a}, {v})", f"{a} @ {v}"]
     forms += [f"torch.mv({a}, {v})"] if not column and not batched else []
     drawn = rng.choice(("torch.rand", "torch.randn"))
-    dims = ", ".join(size.name for size in sizes)
-    module = Module(
+    dims = dims_of(sizes)
+    return Module(
         doc=rng.choice(("A matrix by a vector.", "Matrix-vector product.")),
         forward_args=(a, v),
         forward_lines=(f"return {rng.choice(forms)}",),
         sizes=sizes,
         inputs=(f"{drawn}({dims})", f"{drawn}(k, 1)" if column else f"{drawn}(k)"),
-    )
-    return draft("matrix_vector", ("matvec",), module, upper_style(rng))
+    ).draft(("matvec",), upper_style(rng))
 
 
 def _row_sizes(rng: random.Random, batched: bool) -> tuple[Size, ...]:
@@ -152,4 +148,4 @@ def diagonal_matmul(rng: random.Random) -> Draft:
         inputs=(f"{drawn}(n)", f"{drawn}(n, m)" if left else f"{drawn}(m, n)"),
     )
     operators = ("diag", "matmul") if dense else ("diag_mul",)
-    return draft("diagonal_matmul", operators, module, upper_style(rng))
+    return module.draft(operators, upper_style(rng))

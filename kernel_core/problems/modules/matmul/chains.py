@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from kernel_core.problems.modules.matmul import operations
-from kernel_core.problems.modules.matmul.steps import Step, values
 from kernel_core.problems.modules.probe import worth_computing
+from kernel_core.problems.modules.steps import Step, values
 
 LINEAR_SPREAD = 0.5
 """The standard deviation of a linear layer's output under torch's own initialisation."""
@@ -53,33 +53,3 @@ def _drawn(rng: random.Random, length: int, columns: str, names: set[str], vecto
         at = rng.randint(0, len(steps))
         steps[at:at] = operations.point_twice(rng, names)
     return steps
-
-
-def init_args(steps: Sequence[Step]) -> tuple[str, ...]:
-    """The constructor's arguments for a chain."""
-    return tuple(name for step in steps for name in step.init_args)
-
-
-def init_lines(steps: Sequence[Step]) -> tuple[str, ...]:
-    """The constructor's lines for a chain."""
-    return tuple(line for step in steps for line in step.init_lines)
-
-
-def constants(steps: Sequence[Step]) -> tuple[tuple[str, str], ...]:
-    """The named constants for a chain."""
-    return tuple(pair for step in steps for pair in step.constants)
-
-
-def torch_lines(steps: Sequence[Step]) -> tuple[str, ...]:
-    """The lines of `forward`."""
-    return tuple(line for step in steps for line in step.torch)
-
-
-def further_inputs(steps: Sequence[Step]) -> tuple[str, ...]:
-    """The names of further inputs."""
-    return tuple(name for step in steps for name in (*step.inputs, *step.rows))
-
-
-def row_inputs(steps: Sequence[Step]) -> tuple[str, ...]:
-    """The names of those with one value a row."""
-    return tuple(name for step in steps for name in step.rows)

@@ -6,19 +6,19 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.matmul import chains, operations
 from kernel_core.problems.modules.matmul.shapes import draw_shape
-from kernel_core.problems.modules.matmul.steps import Step, is_visible, listed, operators, values
 from kernel_core.problems.modules.probe import worth_computing
+from kernel_core.problems.modules.steps import Step, is_visible, joined, listed, operators, values
 from kernel_core.problems.modules.style import draw_style
-from kernel_core.problems.program import Size, draw_cpu_size
+from kernel_core.problems.program import Size, dims_of, draw_cpu_size
 
 
 def elementwise_chain(rng: random.Random) -> Draft:
     """Two to four elementwise operators in a row."""
     steps = chains.draw_chain(rng, rng.randint(2, 4), "", set(), vectors=False)
-    return _draft("elementwise_chain", steps, draw_shape(rng).sizes, rng)
+    return _draft(steps, draw_shape(rng), rng)
 
 
 def tensor_pair(rng: random.Random) -> Draft:
@@ -33,7 +33,7 @@ def tensor_pair(rng: random.Random) -> Draft:
         elif rng.random() < 0.4:
             steps.append(operations.number(rng, taken))
         if worth_computing(values(steps)):
-            return _draft("tensor_pair", steps, draw_shape(rng).sizes, rng)
+            return _draft(steps, draw_shape(rng), rng)
 
 
 def channel_parameter(rng: random.Random) -> Draft:
@@ -41,16 +41,16 @@ def channel_parameter(rng: random.Random) -> Draft:
     rank = rng.choice((3, 4, 4, 5))
     sizes = _feature_map(rng, rank)
     length = ("1, " if rng.random() < 0.3 else "") + "channels" + ", 1" * (rank - 2)
-    return _with_vector("channel_parameter", length, sizes, rng)
+    return _with_vector(length, sizes, rng)
 
 
 def feature_parameter(rng: random.Random) -> Draft:
     """A bias or scale with one value for each entry of the last dimension, and up to two operators more."""
-    sizes = draw_shape(rng, rng.choice((2, 2, 3)), huge=False).sizes
-    return _with_vector("feature_parameter", sizes[-1].name, sizes, rng)
+    sizes = draw_shape(rng, rng.choice((2, 2, 3)), huge=False)
+    return _with_vector(sizes[-1].name, sizes, rng)
 
 
-def _with_vector(family: str, length: str, sizes: tuple[Size, ...], rng: random.Random) -> Draft:
+def _with_vector(length: str, sizes: tuple[Size, ...], rng: random.Random) -> Draft:
     while True:
         taken = {size.name for size in sizes}
         steps = [operations.vector(rng, taken, length)]
@@ -63,24 +63,23 @@ def _with_vector(family: str, length: str, sizes: tuple[Size, ...], rng: random.
             break
     by_size = any(step.vectors and not step.init_args for step in steps)
     leading = (length.replace("1, ", "").split(",")[0],) if by_size else ()
-    return _draft(family, steps, sizes, rng, leading)
+    return _draft(steps, sizes, rng, leading)
 
 
 def scalar_product(rng: random.Random) -> Draft:
     """A matrix and a number, which `forward` takes."""
     name = rng.choice(("s", "scale", "alpha", "value"))
     kind, sign = rng.choice((("mul", "*"), ("mul", "*"), ("add", "+"), ("div", "/")))
-    shape = draw_shape(rng, rng.choice((2, 2, 2, 3)))
+    sizes = draw_shape(rng, rng.choice((2, 2, 2, 3)))
     first = rng.choice(("A", "x", "matrix"))
     random_values = rng.choice(("torch.randn", "torch.rand"))
-    module = Module(
+    return Module(
         doc=rng.choice(("A tensor combined with one number.", "Arithmetic of a matrix and a scalar.")),
         forward_args=(first, name),
         forward_lines=(f"return {first} {sign} {name}",),
-        sizes=shape.sizes,
-        inputs=(f"{random_values}({shape.dims})", rng.choice(("2.5", "0.35", "1.7", "4.2"))),
-    )
-    return draft("scalar_product", (kind,), module, replace(draw_style(rng), annotations=False))
+        sizes=sizes,
+        inputs=(f"{random_values}({dims_of(sizes)})", rng.choice(("2.5", "0.35", "1.7", "4.2"))),
+    ).draft((kind,), replace(draw_style(rng), annotations=False))
 
 
 def _feature_map(rng: random.Random, rank: int) -> tuple[Size, ...]:
@@ -97,7 +96,6 @@ def _feature_map(rng: random.Random, rank: int) -> tuple[Size, ...]:
 
 
 def _draft(
-    family: str,
     steps: Sequence[Step],
     sizes: tuple[Size, ...],
     rng: random.Random,
@@ -106,19 +104,18 @@ def _draft(
     """The problem of a chain; `leading` are the constructor's arguments before those of the steps."""
     is_uniform = rng.random() < 0.4 and is_visible(steps, uniform=True)
     is_uniform = is_uniform and worth_computing(values(steps, uniform=True))
-    drawn = f"torch.{'rand' if is_uniform else 'randn'}({', '.join(size.name for size in sizes)})"
-    further = chains.further_inputs(steps)
+    drawn = f"torch.{'rand' if is_uniform else 'randn'}({dims_of(sizes)})"
+    chain = joined(steps)
     words = listed([step.phrase for step in steps if step.operator])
-    arguments = (*leading, *chains.init_args(steps))
-    module = Module(
+    arguments = (*leading, *chain.init_args)
+    return Module(
         doc=rng.choice(("Elementwise: {}.", "Applies {} to a tensor.", "A chain of {}.")).format(words),
         init_args=arguments,
-        init_lines=chains.init_lines(steps),
-        forward_args=("x", *further),
-        forward_lines=(*chains.torch_lines(steps), "return x"),
+        init_lines=chain.init_lines,
+        forward_args=("x", *chain.inputs),
+        forward_lines=(*chain.torch, "return x"),
         sizes=sizes,
-        inputs=(drawn,) * (1 + len(further)),
+        inputs=(drawn,) * (1 + len(chain.inputs)),
         init_inputs=arguments,
-        constants=chains.constants(steps),
-    )
-    return draft(family, operators(steps), module, draw_style(rng))
+        constants=chain.constants,
+    ).draft(operators(steps), draw_style(rng))

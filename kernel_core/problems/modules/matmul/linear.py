@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kernel_core.problems.modules.draft import Draft, Module, draft
-from kernel_core.problems.modules.matmul import chains
-from kernel_core.problems.modules.matmul.steps import Step, listed, operators
+from kernel_core.problems.modules.draft import Draft, Module
+from kernel_core.problems.modules.steps import Step, joined, listed, operators
 from kernel_core.problems.modules.style import draw_style, with_named_steps
 from kernel_core.problems.program import Size, draw_cpu_size
 
@@ -51,7 +49,8 @@ def draw_linear(rng: random.Random, out: Size | None = None) -> Linear:
         batch, k, n = rng.choice(_BATCHES), rng.choice(_IN), out.gpu if out else rng.choice(_OUT)
         if _FEWEST <= batch * k * n <= _MOST:
             break
-    columns = out.cpu if out else _cpu_columns(rng)
+    few_columns = (1030, 1200) if not out and rng.random() < 0.3 else (35, 90)
+    columns = out.cpu if out else draw_cpu_size(rng, *few_columns)
     sizes = (
         Size("batch_size", batch, draw_cpu_size(rng, 5, 11)),
         Size(inputs, k, draw_cpu_size(rng, 18, 30)),
@@ -69,8 +68,7 @@ def draw_linear(rng: random.Random, out: Size | None = None) -> Linear:
     return Linear(inputs, outputs, (layer,), f"x = self.{name}(x)", sizes)
 
 
-def _cpu_columns(rng: random.Random) -> int:
-    return draw_cpu_size(rng, 1030, 1200) if rng.random() < 0.3 else draw_cpu_size(rng, 35, 90)
+_NOTHING = Step("", ())
 
 
 @dataclass(frozen=True)
@@ -78,73 +76,60 @@ class Tail:
     """The part behind a linear layer: steps, one operator over rows or columns, further steps."""
 
     before: tuple[Step, ...]
-    operator: str = ""
-    """Torch's name; empty where all is elementwise."""
-    torch: tuple[str, ...] = ()
+    core: Step = _NOTHING
+    """The operator over rows or columns; without a name where all is elementwise."""
     after: tuple[Step, ...] = ()
-    init_args: tuple[str, ...] = ()
-    init_lines: tuple[str, ...] = ()
     sizes: tuple[Size, ...] = ()
-    constants: tuple[tuple[str, str], ...] = ()
     kept: str = ""
     """A name of the layer's input, which is added at the end; empty where it is not."""
 
     @property
-    def steps(self) -> tuple[Step, ...]:
-        """All elementwise steps."""
-        return (*self.before, *self.after)
-
-    @property
     def operators(self) -> tuple[str, ...]:
         """Torch's names in order, behind the linear layer."""
-        middle = (self.operator,) if self.operator else ()
         end = ("add_input",) if self.kept else ()
-        return (*operators(self.before), *middle, *operators(self.after), *end)
+        return (*operators((*self.before, self.core, *self.after)), *end)
 
     @property
     def words(self) -> list[str]:
         """The operators in a sentence."""
-        middle = [self.operator.replace("_", " ")] if self.operator else []
-        end = ["the layer's input added"] if self.kept else []
-        return [*_said(self.before), *middle, *_said(self.after), *end]
-
-
-def _said(steps: Sequence[Step]) -> list[str]:
-    return [step.phrase for step in steps if step.operator]
+        core = replace(self.core, word=self.core.operator.replace("_", " "))
+        steps = [step for step in (*self.before, core, *self.after) if step.operator]
+        return [step.phrase for step in steps] + ["the layer's input added"] * bool(self.kept)
 
 
 def linear_module(linear: Linear, tail: Tail, rng: random.Random) -> Module:
     """The reference: a linear layer and its tail."""
-    further, by_row = chains.further_inputs(tail.steps), chains.row_inputs(tail.steps)
-    arguments = (linear.inputs, linear.outputs, *tail.init_args, *chains.init_args(tail.steps))
+    chain = joined((tail.core, *tail.before, *tail.after))
+    arguments = (linear.inputs, linear.outputs, *chain.init_args)
     words = listed(tail.words)
     docs = ("A linear layer, then {}.", "Linear layer followed by {}.", "GEMM with {} behind it.")
     draw = rng.choice(("torch.rand", "torch.randn"))
-    results = (f"{draw}(batch_size, {'1' if name in by_row else linear.outputs})" for name in further)
+    widths = ("1" if name in chain.rows else linear.outputs for name in chain.inputs)
     copied = rng.choice(("x", "x.clone()", "x.clone().detach()"))
     lines = (
         *([f"{tail.kept} = {copied}"] if tail.kept else []),
         linear.torch,
-        *chains.torch_lines(tail.before),
-        *tail.torch,
-        *chains.torch_lines(tail.after),
+        *joined((*tail.before, tail.core, *tail.after)).torch,
         *([f"x = x + {tail.kept}"] if tail.kept else []),
         "return x",
     )
     return Module(
         doc=rng.choice(docs).format(words),
         init_args=arguments,
-        init_lines=(*linear.init_lines, *tail.init_lines, *chains.init_lines(tail.steps)),
-        forward_args=("x", *further),
+        init_lines=(*linear.init_lines, *chain.init_lines),
+        forward_args=("x", *chain.inputs),
         forward_lines=with_named_steps(lines, rng),
         sizes=(*linear.sizes, *tail.sizes),
-        inputs=(f"{draw}(batch_size, {linear.inputs})", *results),
+        inputs=(
+            f"{draw}(batch_size, {linear.inputs})",
+            *(f"{draw}(batch_size, {width})" for width in widths),
+        ),
         init_inputs=arguments,
-        constants=(*tail.constants, *chains.constants(tail.steps)),
+        constants=chain.constants,
     )
 
 
-def linear_draft(family: str, linear: Linear, tail: Tail, rng: random.Random) -> Draft:
+def linear_draft(linear: Linear, tail: Tail, rng: random.Random) -> Draft:
     """The problem of a linear layer and its tail."""
     module = linear_module(linear, tail, rng)
-    return draft(family, ("linear", *tail.operators), module, draw_style(rng))
+    return module.draft(("linear", *tail.operators), draw_style(rng))

@@ -6,11 +6,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kernel_core.problems.modules.draft import Draft, draft
+from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.matmul.linear import Linear, Tail, draw_linear, linear_module
 from kernel_core.problems.modules.matmul.linear_rows import reduction_line, some_steps
-from kernel_core.problems.modules.matmul.steps import Step, values_from
 from kernel_core.problems.modules.probe import reduced, rows, varies
+from kernel_core.problems.modules.steps import Step, values_from
 from kernel_core.problems.modules.style import draw_style
 from kernel_core.problems.program import Size, draw_cpu_size
 
@@ -27,17 +27,15 @@ def linear_groupnorm(rng: random.Random) -> Draft:
     before = some_steps(rng, (0, 0, 1, 2), linear.outputs, taken, vectors=True)
     after = some_steps(rng, (0, 1, 1, 2, 3), linear.outputs, taken, vectors=True)
     attribute = rng.choice(("self.group_norm", "self.gn", "self.norm"))
-    tail = Tail(
-        tuple(before),
+    core = Step(
         "group_norm",
         (f"x = {attribute}(x)",),
-        tuple(after),
         init_args=("num_groups",),
         init_lines=(f"{attribute} = nn.GroupNorm(num_groups, {linear.outputs})",),
-        sizes=(groups,),
     )
+    tail = Tail(tuple(before), core, tuple(after), (groups,))
     closing = _closing(rng, 0.25, ("min", "max", "logsumexp", "softmax"), after)
-    return _closed("linear_groupnorm", linear, tail, closing, rng)
+    return _closed(linear, tail, closing, rng)
 
 
 def linear_batchnorm(rng: random.Random) -> Draft:
@@ -55,15 +53,10 @@ def linear_batchnorm(rng: random.Random) -> Draft:
     layer = rng.choice(
         (f"nn.BatchNorm1d({linear.outputs})", f"nn.BatchNorm1d({linear.outputs}, eps=1e-5, momentum=0.1)")
     )
-    tail = Tail(
-        tuple(before),
-        "batch_norm",
-        (f"x = {attribute}(x)",),
-        tuple(after),
-        init_lines=(f"{attribute} = {layer}",),
-    )
+    core = Step("batch_norm", (f"x = {attribute}(x)",), init_lines=(f"{attribute} = {layer}",))
+    tail = Tail(tuple(before), core, tuple(after))
     closing = _closing(rng, 0.3, ("softmax", "softmax", "max", "min", "logsumexp"), after)
-    return _closed("linear_batchnorm", linear, tail, closing, rng)
+    return _closed(linear, tail, closing, rng)
 
 
 def _closing(
@@ -83,7 +76,7 @@ def _closing(
     return kind, line.removeprefix("x = ")
 
 
-def _closed(family: str, linear: Linear, tail: Tail, closing: tuple[str, str], rng: random.Random) -> Draft:
+def _closed(linear: Linear, tail: Tail, closing: tuple[str, str], rng: random.Random) -> Draft:
     """The problem with the operator at the end of `forward`."""
     module = linear_module(linear, tail, rng)
     operators = ("linear", *tail.operators)
@@ -95,4 +88,4 @@ def _closed(family: str, linear: Linear, tail: Tail, closing: tuple[str, str], r
         doc = f"{module.doc[:-1]}, {kind.replace('_', ' ')}."
         module = replace(module, forward_lines=(*module.forward_lines[:-1], *lines), doc=doc)
         operators = (*operators, kind)
-    return draft(family, operators, module, draw_style(rng))
+    return module.draft(operators, draw_style(rng))

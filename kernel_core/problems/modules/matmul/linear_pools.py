@@ -9,8 +9,8 @@ from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.matmul import chains, operations
 from kernel_core.problems.modules.matmul.linear import Tail, draw_linear, linear_draft
 from kernel_core.problems.modules.matmul.linear_rows import behind_reduction, some_steps
-from kernel_core.problems.modules.matmul.steps import Step, values_from
 from kernel_core.problems.modules.probe import pooled, reduced, rows, varies
+from kernel_core.problems.modules.steps import Step, values_from
 from kernel_core.problems.program import Size, draw_cpu_size
 
 
@@ -21,19 +21,15 @@ def linear_pool(rng: random.Random) -> Draft:
     kind = rng.choice(("max_pool1d", "avg_pool1d"))
     size = Size("kernel_size", rng.choice((2, 4, 8, 16)), rng.choice((2, 3)))
     after = _behind_pool(rng, kind, size, linear.sizes[-1].gpu, taken)
-    attribute, layer = (
-        ("self.max_pool", "nn.MaxPool1d") if kind == "max_pool1d" else ("self.avg_pool", "nn.AvgPool1d")
-    )
-    tail = Tail(
-        (),
+    word = kind.partition("_")[0]
+    attribute, layer = f"self.{word}_pool", f"nn.{word.capitalize()}Pool1d"
+    core = Step(
         kind,
         (f"x = {attribute}(x.unsqueeze(1)).squeeze(1)",),
-        after,
         init_args=("kernel_size",),
         init_lines=(f"{attribute} = {layer}(kernel_size)",),
-        sizes=(size,),
     )
-    return linear_draft("linear_pool", linear, tail, rng)
+    return linear_draft(linear, Tail((), core, after, (size,)), rng)
 
 
 def _behind_pool(
@@ -73,13 +69,6 @@ def linear_pair(rng: random.Random) -> Draft:
         "softmax": ("x = torch.softmax(x, dim=1)",),
         "max": ("x = torch.max(x, dim=1).values",),
     }.get(kind, (f"x = torch.{kind}(x, dim=1)",))
-    tail = Tail(
-        (between,),
-        "linear",
-        (f"x = self.{last}(x)", *ending),
-        tuple(after),
-        init_args=("out_size",),
-        sizes=(output,),
-    )
-    drawn = linear_draft("linear_pair", linear, tail, rng)
+    core = Step("linear", (f"x = self.{last}(x)", *ending), init_args=("out_size",))
+    drawn = linear_draft(linear, Tail((between,), core, tuple(after), (output,)), rng)
     return replace(drawn, operators=(*drawn.operators, kind)) if kind else drawn

@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.matmul import chains, operations
 from kernel_core.problems.modules.matmul.linear import Linear, Tail, draw_linear, linear_draft
-from kernel_core.problems.modules.matmul.steps import Step, values_from
 from kernel_core.problems.modules.probe import Array, reduced, rows, varies
+from kernel_core.problems.modules.steps import Step, values_from
 from kernel_core.problems.modules.style import unused
 
 _VISIBLE_MEAN = 0.1
+_BEHIND_REDUCTION = (
+    *(operations.number, operations.number, operations.activation, operations.point, operations.twice),
+)
 
 
 def linear_elementwise(rng: random.Random) -> Draft:
@@ -23,7 +26,7 @@ def linear_elementwise(rng: random.Random) -> Draft:
     steps = chains.draw_chain(rng, length, linear.outputs, taken)
     if rng.random() < 0.1:
         steps.append(operations.second_input(rng, taken))
-    return linear_draft("linear_elementwise", linear, Tail(tuple(steps)), rng)
+    return linear_draft(linear, Tail(tuple(steps)), rng)
 
 
 def linear_reduction(rng: random.Random) -> Draft:
@@ -42,8 +45,8 @@ def linear_reduction(rng: random.Random) -> Draft:
         after[at:at] = [operations.of_one(rng) for _ in range(rng.randint(1, 3))]
     line = reduction_line(rng, kind, keep)
     kept = unused(("original_x", "residual", "identity", "input_x"), rng, taken) if keep else ""
-    tail = Tail(tuple(before), kind, (line,), tuple(after), kept=kept if rng.random() < 0.15 else "")
-    return linear_draft("linear_reduction", linear, tail, rng)
+    tail = Tail(tuple(before), Step(kind, (line,)), tuple(after), kept=kept if rng.random() < 0.15 else "")
+    return linear_draft(linear, tail, rng)
 
 
 def linear_softmax(rng: random.Random) -> Draft:
@@ -61,8 +64,9 @@ def linear_softmax(rng: random.Random) -> Draft:
         form = f"self.{kind}(x)"
         layer = {"softmax": "nn.Softmax(dim=1)", "log_softmax": "nn.LogSoftmax(dim=1)"}[kind]
         init = (f"self.{kind} = {layer}",)
-    tail = Tail(tuple(before), kind, (f"x = {form.format(kind)}",), tuple(after), init_lines=init)
-    return linear_draft("linear_softmax", linear, tail, rng)
+    core = Step(kind, (f"x = {form.format(kind)}",), init_lines=init)
+    tail = Tail(tuple(before), core, tuple(after))
+    return linear_draft(linear, tail, rng)
 
 
 def _less_mean(rng: random.Random, linear: Linear, taken: set[str]) -> Draft:
@@ -76,8 +80,8 @@ def _less_mean(rng: random.Random, linear: Linear, taken: set[str]) -> Draft:
     mean = rng.choice(
         ("x.mean(dim=1, keepdim=True)", "torch.mean(x, dim=1, keepdim=True)", "x.mean(-1, keepdim=True)")
     )
-    tail = Tail(tuple(before), "sub_mean", (f"x = x - {mean}",), tuple(after))
-    return linear_draft("linear_softmax", linear, tail, rng)
+    tail = Tail(tuple(before), Step("sub_mean", (f"x = x - {mean}",)), tuple(after))
+    return linear_draft(linear, tail, rng)
 
 
 def linear_layernorm(rng: random.Random) -> Draft:
@@ -102,8 +106,8 @@ def linear_layernorm(rng: random.Random) -> Draft:
             f"{attribute} = nn.LayerNorm({linear.outputs})",
             f"x = {attribute}(x)",
         )
-    tail = Tail(tuple(before), kind, (line,), tuple(after), init_lines=(init,))
-    return linear_draft("linear_layernorm", linear, tail, rng)
+    tail = Tail(tuple(before), Step(kind, (line,), init_lines=(init,)), tuple(after))
+    return linear_draft(linear, tail, rng)
 
 
 def some_steps(
@@ -130,14 +134,7 @@ def behind_reduction(rng: random.Random, taken: set[str], start: Array) -> list[
     """Steps on one value a row; none that makes most rows equal. `start` are values of some rows."""
     while True:
         names = set(taken)
-        makes = [
-            operations.number,
-            operations.number,
-            operations.activation,
-            operations.point,
-            operations.twice,
-        ]
-        steps = [rng.choice(makes)(rng, names) for _ in range(rng.choice((0, 1, 1, 2, 3)))]
+        steps = [rng.choice(_BEHIND_REDUCTION)(rng, names) for _ in range(rng.choice((0, 1, 1, 2, 3)))]
         if varies(values_from(steps, start)):
             taken.update(names)
             return steps

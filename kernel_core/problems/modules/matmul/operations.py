@@ -6,8 +6,8 @@ import random
 from dataclasses import replace
 
 from kernel_core.problems.modules.configured import CONFIGURABLE, NAMES, draw_configured
-from kernel_core.problems.modules.matmul.steps import Step
 from kernel_core.problems.modules.pointwise import Pointwise, pointwise
+from kernel_core.problems.modules.steps import Step
 from kernel_core.problems.modules.style import unused
 
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
@@ -35,7 +35,7 @@ def activation(rng: random.Random, taken: set[str]) -> Step:
     """An activation as a function of torch or as a layer of the module."""
     name = rng.choice(NAMES)
     if name in CONFIGURABLE:
-        return _configured(name, rng, taken)
+        return draw_configured(name, rng, taken, (name, "activation", "act"))
     drawn = pointwise(name, rng)
     as_layer = bool(drawn.layer) and rng.random() < 0.35
     if not as_layer:
@@ -50,18 +50,6 @@ def _function(drawn: Pointwise, rng: random.Random) -> str:
     if drawn.operator == "swish" and rng.random() < 0.5:
         return "torch.sigmoid(x) * x"
     return text.replace("F.", "torch.nn.functional.") if rng.random() < 0.4 else text
-
-
-def _configured(name: str, rng: random.Random, taken: set[str]) -> Step:
-    drawn = draw_configured(name, rng, taken, (name, "activation", "act"))
-    return Step(
-        name,
-        (f"x = {drawn.torch}",),
-        f"x = {drawn.call}",
-        init_args=drawn.init_args,
-        init_lines=drawn.init_lines,
-        constants=drawn.constants,
-    )
 
 
 def number(rng: random.Random, taken: set[str]) -> Step:
@@ -82,18 +70,13 @@ def number(rng: random.Random, taken: set[str]) -> Step:
 
 
 def clamp(rng: random.Random, taken: set[str]) -> Step:
-    """A clamp between two numbers."""
+    """A clamp between two numbers, or between attributes and then at times at one side alone."""
     low, high = rng.choice(
         (("-1.0", "1.0"), ("-0.5", "0.5"), ("0.0", "1.0"), ("-2.0", "2.0"), ("-0.5", "1.5"))
     )
     if rng.random() < 0.4:
         written = rng.choice((f"min={low}, max={high}", f"{low}, {high}"))
         return Step("clamp", (f"x = torch.clamp(x, {written})",))
-    return _given_clamp(rng, taken, low, high)
-
-
-def _given_clamp(rng: random.Random, taken: set[str], low: str, high: str) -> Step:
-    """A clamp between attributes; at times at one side alone."""
     least = unused(("clamp_min", "min_value", "lower"), rng, taken)
     most = unused(("clamp_max", "max_value", "upper"), rng, taken)
     side = rng.choice(("both", "both", "least", "most"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.style import Style, draw_style
 from kernel_core.problems.program import Size, draw_cpu_size
 
@@ -93,46 +93,37 @@ def upper_style(rng: random.Random) -> Style:
 
 def matmul(rng: random.Random) -> Draft:
     """Square, rectangular, irregular, tall, wide and symmetric matrices, none transposed."""
-    weights = {
-        "square": 3,
-        "rectangular": 3,
-        "irregular": 3,
-        "tall": 2,
-        "wide": 1,
-        "small_k": 3,
-        "symmetric": 2,
-    }
-    shape = rng.choices(list(weights), list(weights.values()))[0]
-    return _plain("matmul", shape, Layout(), rng)
+    shapes = ("square", "rectangular", "irregular", "tall", "wide", "small_k", "symmetric")
+    shape = rng.choices(shapes, (3, 3, 3, 2, 1, 3, 2))[0]
+    return _plain(shape, Layout(), rng)
 
 
 def matmul_transposed(rng: random.Random) -> Draft:
     """One operand or both given transposed."""
     shape = rng.choice(("square", "rectangular", "rectangular", "irregular", "tall", "small_k"))
-    return _plain("matmul_transposed", shape, rng.choice(_LAYOUTS), rng)
+    return _plain(shape, rng.choice(_LAYOUTS), rng)
 
 
 def matmul_large_k(rng: random.Random) -> Draft:
     """A long shared dimension and a small output."""
-    return _plain("matmul_large_k", "large_k", rng.choice((Layout(), Layout(), *_LAYOUTS)), rng)
+    return _plain("large_k", rng.choice((Layout(), Layout(), *_LAYOUTS)), rng)
 
 
 def matmul_triangular(rng: random.Random) -> Draft:
     """Upper or lower triangular operands."""
     cut, word = ("triu", "upper") if rng.random() < 0.5 else ("tril", "lower")
     a, b = rng.choice(OPERANDS)
-    module = Module(
+    return Module(
         doc=rng.choice(_DOCS).format(f"{word} triangular matrices"),
         forward_args=(a, b),
         forward_lines=(f"return torch.{cut}({_written(rng, a, b, Layout())})",),
         sizes=_draw_sizes(rng, "square"),
         inputs=(a, b),
         input_lines=tuple(f"{x} = torch.{cut}(torch.{rng.choice(('rand', 'randn'))}(n, n))" for x in (a, b)),
-    )
-    return draft("matmul_triangular", (f"matmul_{cut}",), module, upper_style(rng))
+    ).draft((f"matmul_{cut}",), upper_style(rng))
 
 
-def _plain(family: str, shape: str, layout: Layout, rng: random.Random) -> Draft:
+def _plain(shape: str, layout: Layout, rng: random.Random) -> Draft:
     a, b = rng.choice(OPERANDS)
     m, k, n = ("n", "n", "n") if shape in ("square", "symmetric") else ("m", "k", "n")
     drawn = rng.choice(("torch.rand", "torch.randn"))
@@ -157,4 +148,4 @@ def _plain(family: str, shape: str, layout: Layout, rng: random.Random) -> Draft
         input_lines=lines if symmetric else (),
     )
     name = "matmul" + ("_ta" if layout.a else "") + ("_tb" if layout.b else "")
-    return draft(family, (name,), module, upper_style(rng))
+    return module.draft((name,), upper_style(rng))

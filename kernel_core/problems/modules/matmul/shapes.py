@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
 
 from kernel_core.problems.program import Size, draw_cpu_size
 
@@ -35,34 +34,17 @@ _CHOICES: dict[str, tuple[int, ...]] = {
 _CHANNEL_LENGTHS = (512, 1000, 4096, 8192, 16000)
 
 
-@dataclass(frozen=True)
-class Shape:
-    """A tensor's sizes in order."""
-
-    sizes: tuple[Size, ...]
-
-    @property
-    def dims(self) -> str:
-        """The names between commas."""
-        return ", ".join(size.name for size in self.sizes)
-
-    @property
-    def numel(self) -> int:
-        """The number of elements on a GPU."""
-        return math.prod(size.gpu for size in self.sizes)
-
-
-def draw_shape(rng: random.Random, rank: int = 0, *, huge: bool = True) -> Shape:
+def draw_shape(rng: random.Random, rank: int = 0, *, huge: bool = True) -> tuple[Size, ...]:
     """A shape of that rank, or of one to four dimensions, with at least two million elements."""
     if huge and rank in (0, 2) and rng.random() < _HUGE_SHARE:
         rows, cols = rng.choice(_HUGE)
-        return Shape((Size("batch_size", rows, 5), Size("dim", cols, draw_cpu_size(rng, 40, 150))))
+        return Size("batch_size", rows, 5), Size("dim", cols, draw_cpu_size(rng, 40, 150))
     rank = rank or rng.choices((1, 2, 3, 4), (10, 50, 15, 25))[0]
     while True:
         names = rng.choice(_NAMES[rank])
-        shape = Shape(tuple(_size(rng, name, names) for name in names))
-        if SMALLEST <= shape.numel <= LARGEST:
-            return shape
+        sizes = tuple(_size(rng, name, names) for name in names)
+        if SMALLEST <= math.prod(size.gpu for size in sizes) <= LARGEST:
+            return sizes
 
 
 def _size(rng: random.Random, name: str, names: tuple[str, ...]) -> Size:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernel_core.problems.modules.draft import Module
-from kernel_core.problems.program import Size
+from kernel_core.problems.program import Size, dims_of
 
 _LEAST, _MOST = 12_000_000, 96_000_000
 """Elements of the largest tensor on a GPU: 48 to 384 MB."""
@@ -35,19 +35,9 @@ class Layout:
         return ((self.name, str(self.dim)),) if self.name else ()
 
     @property
-    def last(self) -> bool:
-        """True if the positions along the dimension lie next to each other."""
-        return self.dim % len(self.sizes) == len(self.sizes) - 1
-
-    @property
-    def n(self) -> int:
-        """The length of the dimension at the GPU's sizes."""
-        return self.sizes[self.dim].gpu
-
-    @property
     def shape(self) -> str:
         """The names of the sizes, with commas."""
-        return ", ".join(size.name for size in self.sizes)
+        return dims_of(self.sizes)
 
 
 _BATCH = (4, 8, 12, 16, 24, 32, 48, 64, 96, 100, 128, 256)
@@ -74,6 +64,12 @@ _NAMES: dict[int, tuple[tuple[str, ...], ...]] = {
         ("batch", "features", "dim1", "dim2", "dim3"),
     ),
 }
+_LENGTHS: dict[int, tuple[tuple[int, ...], ...]] = {
+    2: (_ROWS, _FEATURES),
+    3: (_BATCH, _MIDDLE, _MIDDLE),
+    4: (_BATCH, _CHANNELS, _IMAGES, _IMAGES),
+    5: (_BATCH, _CHANNELS, _DEPTHS, _DEPTHS, _DEPTHS),
+}
 _DIM_NAMES = ("", "", "dim", "reduce_dim", "axis", "target_dim")
 _CPU: dict[int, tuple[tuple[int, ...], ...]] = {
     2: ((3, 1500), (5, 2300), (4, 1100)),
@@ -87,13 +83,11 @@ def draw_sizes(rng: random.Random, rank: int, most: int = _MOST) -> tuple[Size, 
     """Named sizes of one tensor, large enough on a GPU to be bound by memory."""
     names = rng.choice(_NAMES[rank])
     cpu = rng.choice(_CPU[rank])
-    choices = _choices(rank)
+    choices = _LENGTHS[rank]
     while True:
         gpu = [rng.choice(lengths) for lengths in choices]
         if min(_LEAST, most // 4) <= math.prod(gpu) <= most:
-            return tuple(
-                Size(name, length, small) for name, length, small in zip(names, gpu, cpu, strict=True)
-            )
+            return tuple(map(Size, names, gpu, cpu))
 
 
 def draw_layout(rng: random.Random, ranks: Sequence[int] = (2, 3, 3, 4), most_n: int = 1_000_000) -> Layout:
@@ -123,20 +117,9 @@ def dim_module(layout: Layout, doc: str, forward: tuple[str, ...], inputs: str, 
         doc=doc,
         init_args=(argument,),
         init_lines=("self.dim = dim",),
-        forward_args=("x",),
         forward_lines=forward,
         sizes=layout.sizes,
         inputs=(inputs.replace("@S@", layout.shape),),
         init_inputs=(layout.init_input,),
         constants=layout.constants,
     )
-
-
-def _choices(rank: int) -> tuple[tuple[int, ...], ...]:
-    if rank == 2:
-        return (_ROWS, _FEATURES)
-    if rank == 3:
-        return (_BATCH, _MIDDLE, _MIDDLE)
-    if rank == 4:
-        return (_BATCH, _CHANNELS, _IMAGES, _IMAGES)
-    return (_BATCH, _CHANNELS, _DEPTHS, _DEPTHS, _DEPTHS)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.reduction.layout import draw_sizes
 from kernel_core.problems.modules.style import draw_style
-from kernel_core.problems.program import Size, draw_cpu_size
+from kernel_core.problems.program import Size, dims_of, draw_cpu_size
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def pair_loss(rng: random.Random) -> Draft:
     expected = expected.replace("@S@", targets.shape)
     for marker, text in shapes.items():
         predicted, expected = predicted.replace(marker, text), expected.replace(marker, text)
-    module = Module(
+    return Module(
         doc=loss.doc,
         init_lines=(layer.replace("@C@", constant),) if layer else (),
         forward_args=("predictions", "targets"),
@@ -163,8 +163,7 @@ def pair_loss(rng: random.Random) -> Draft:
         ),
         sizes=tuple(dict.fromkeys(sizes)),
         inputs=(predicted, expected),
-    )
-    return draft("pair_loss", (loss.name,), module, draw_style(rng))
+    ).draft((loss.name,), draw_style(rng))
 
 
 def _draw_shape(rng: random.Random, loss: _Loss, targets: _Targets) -> tuple[Size, ...]:
@@ -179,7 +178,7 @@ def row_loss(rng: random.Random) -> Draft:
     """A loss of rows, averaged over the batch."""
     draw = rng.choice((_cross_entropy, _cross_entropy, _cosine, _triplet, _triplet, _hinge, _hinge))
     module = draw(rng)
-    return draft("row_loss", (draw.__name__.removeprefix("_"),), module, draw_style(rng))
+    return module.draft((draw.__name__.removeprefix("_"),), draw_style(rng))
 
 
 def _cross_entropy(rng: random.Random) -> Module:
@@ -219,7 +218,7 @@ def _cosine(rng: random.Random) -> Module:
         )
     )  # fmt: skip
     sizes = draw_sizes(rng, 2, 48_000_000)
-    shape = ", ".join(size.name for size in sizes)
+    shape = dims_of(sizes)
     return Module(
         doc="One minus the cosine of two batches of vectors, averaged.",
         init_lines=(layer,) if layer else (),
@@ -241,7 +240,7 @@ def _triplet(rng: random.Random) -> Module:
         )
     )  # fmt: skip
     sizes = draw_sizes(rng, 2, 32_000_000)
-    drawn = f"torch.rand({', '.join(size.name for size in sizes)})"
+    drawn = f"torch.rand({dims_of(sizes)})"
     return Module(
         doc="Triplet margin distance of anchors, positives and negatives.",
         init_args=("margin: float = 1.0",),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
-from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.pointwise import pointwise
 from kernel_core.problems.modules.reduction.layout import draw_sizes
 from kernel_core.problems.modules.style import draw_style
-from kernel_core.problems.program import Size
+from kernel_core.problems.program import Size, dims_of
 
 _NORMS: dict[str, tuple[str, tuple[tuple[str, ...], ...]]] = {
     "rms_norm": (
@@ -81,38 +80,34 @@ def vector_norm(rng: random.Random) -> Draft:
     rank = rng.choice((2, 2, 3, 4, 4, 5))
     sizes = draw_sizes(rng, rank)
     dim = -1 if has_weight or (rank < 4 and rng.random() < 0.3) else 1
-    module = Module(
+    return Module(
         doc=doc,
         init_args=("num_features: int", "eps: float = 1e-5") if has_eps else (),
         init_lines=(
             *(("self.eps = eps",) if has_eps else ()),
             *(("self.weight = nn.Parameter(torch.ones(num_features))",) if has_weight else ()),
         ),
-        forward_args=("x",),
         forward_lines=tuple(line.replace("@D@", str(dim)) for line in rng.choice(forms)),
         sizes=sizes,
         inputs=(_random(rng, sizes),),
         init_inputs=(sizes[dim].name,) if has_eps else (),
-    )
-    return draft("vector_norm", (name,), module, draw_style(rng))
+    ).draft((name,), draw_style(rng))
 
 
 def frobenius_norm(rng: random.Random) -> Draft:
     """A whole tensor divided by its norm."""
     sizes = draw_sizes(rng, rng.choice((2, 3, 4, 4)))
     name, forms = rng.choice(_WHOLE)
-    module = Module(
+    return Module(
         doc="Divides a tensor by one norm of all its values.",
-        forward_args=("x",),
         forward_lines=rng.choice(forms),
         sizes=sizes,
         inputs=(_random(rng, sizes),),
-    )
-    return draft("frobenius_norm", (name,), module, draw_style(rng))
+    ).draft((name,), draw_style(rng))
 
 
 def _random(rng: random.Random, sizes: tuple[Size, ...]) -> str:
-    return f"torch.{rng.choice(('rand', 'randn'))}({', '.join(size.name for size in sizes)})"
+    return f"torch.{rng.choice(('rand', 'randn'))}({dims_of(sizes)})"
 
 
 def batch_norm(rng: random.Random) -> Draft:
@@ -130,27 +125,13 @@ def batch_norm(rng: random.Random) -> Draft:
         + (" followed by an activation." if activation else " with batch statistics."),
         init_args=("num_features: int",),
         init_lines=(f"self.bn = {layer}",),
-        forward_args=("x",),
         forward_lines=lines,
         sizes=sizes,
         inputs=(_random(rng, sizes),),
         init_inputs=(sizes[1].name,),
     )
     operators = ("batch_norm", *((activation.operator,) if activation else ()))
-    return draft("batch_norm", operators, module, draw_style(rng))
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """A normalization and how it is written."""
-
-    name: str
-    doc: str
-    layer: str
-    init_args: tuple[str, ...]
-    init_inputs: tuple[str, ...]
-    sizes: tuple[Size, ...]
-    attribute: str
+    return module.draft(operators, draw_style(rng))
 
 
 def instance_norm(rng: random.Random) -> Draft:
@@ -160,17 +141,15 @@ def instance_norm(rng: random.Random) -> Draft:
     layer = f"nn.InstanceNorm{rank - 2}d"
     affine = ", affine=True" if rng.random() < 0.35 else ""
     text = rng.choice((f"{layer}(num_features", f"{layer}(num_features=num_features"))
-    return _draft(
+    return _normed(
         rng,
-        _Kind(
-            name="instance_norm",
-            doc="Normalizes each channel of each sample.",
-            layer=f"{text}{affine})",
-            init_args=("num_features: int",),
-            init_inputs=(sizes[1].name,),
-            sizes=sizes,
-            attribute=rng.choice(("inorm", "norm", "instance_norm")),
-        ),
+        name="instance_norm",
+        doc="Normalizes each channel of each sample.",
+        layer=f"{text}{affine})",
+        init_args=("num_features: int",),
+        init_inputs=(sizes[1].name,),
+        sizes=sizes,
+        attribute=rng.choice(("inorm", "norm", "instance_norm")),
     )
 
 
@@ -183,21 +162,17 @@ def group_norm(rng: random.Random) -> Draft:
     while given[1].gpu != per_group * groups:
         given = draw_sizes(rng, len(given))
     channels = Size(given[1].name, per_group * groups, per_group * cpu_groups)
-    return _draft(
+    arguments = rng.choice(("num_groups, num_features", "num_groups=num_groups, num_channels=num_features"))
+    return _normed(
         rng,
-        _Kind(
-            name="group_norm",
-            doc="Normalizes groups of channels.",
-            layer=rng.choice(
-                ("nn.GroupNorm(num_groups, num_features)",
-                 "nn.GroupNorm(num_groups=num_groups, num_channels=num_features)")
-            ),
-            init_args=("num_features: int", "num_groups: int"),
-            init_inputs=(channels.name, "num_groups"),
-            sizes=(given[0], channels, *given[2:], Size("num_groups", groups, cpu_groups)),
-            attribute=rng.choice(("gn", "norm", "group_norm")),
-        ),
-    )  # fmt: skip
+        name="group_norm",
+        doc="Normalizes groups of channels.",
+        layer=f"nn.GroupNorm({arguments})",
+        init_args=("num_features: int", "num_groups: int"),
+        init_inputs=(channels.name, "num_groups"),
+        sizes=(given[0], channels, *given[2:], Size("num_groups", groups, cpu_groups)),
+        attribute=rng.choice(("gn", "norm", "group_norm")),
+    )
 
 
 def layer_norm(rng: random.Random) -> Draft:
@@ -212,41 +187,45 @@ def layer_norm(rng: random.Random) -> Draft:
         given = shape if over > 1 else f"({shape},)"
     else:
         argument, given = "normalized_shape: int", shape
-    return _draft(
+    return _normed(
         rng,
-        _Kind(
-            name="layer_norm",
-            doc="Layer normalization over the trailing dimensions.",
-            layer=rng.choice(
-                ("nn.LayerNorm(normalized_shape)", "nn.LayerNorm(normalized_shape=normalized_shape)")
-            ),
-            init_args=(argument,),
-            init_inputs=(given,),
-            sizes=sizes,
-            attribute=rng.choice(("ln", "norm", "layer_norm")),
-        ),
+        name="layer_norm",
+        doc="Layer normalization over the trailing dimensions.",
+        layer=f"nn.LayerNorm({rng.choice(('', 'normalized_shape='))}normalized_shape)",
+        init_args=(argument,),
+        init_inputs=(given,),
+        sizes=sizes,
+        attribute=rng.choice(("ln", "norm", "layer_norm")),
     )
 
 
-def _draft(rng: random.Random, kind: _Kind) -> Draft:
+def _normed(
+    rng: random.Random,
+    *,
+    name: str,
+    doc: str,
+    layer: str,
+    init_args: tuple[str, ...],
+    init_inputs: tuple[str, ...],
+    sizes: tuple[Size, ...],
+    attribute: str,
+) -> Draft:
     """The norm, at times with a residual before or an activation behind."""
     activation = pointwise(rng.choice(_GROUP_ACTIVATIONS), rng) if rng.random() < 0.3 else None
     residual = rng.random() < 0.15
-    text = f"self.{kind.attribute}({'x + residual' if residual else 'x'})"
+    text = f"self.{attribute}({'x + residual' if residual else 'x'})"
     lines: tuple[str, ...] = (f"return {text}",)
     if activation:
         lines = (f"x = {text}", f"return {activation.torch.replace('{v}', 'x')}")
-    doc = kind.doc.removesuffix(".") + (", with a residual before" if residual else "")
-    module = Module(
+    doc = doc.removesuffix(".") + (", with a residual before" if residual else "")
+    drawn = _random(rng, tuple(size for size in sizes if size.name != "num_groups"))
+    return Module(
         doc=doc + (", with an activation behind." if activation else "."),
-        init_args=kind.init_args,
-        init_lines=(f"self.{kind.attribute} = {kind.layer}",),
+        init_args=init_args,
+        init_lines=(f"self.{attribute} = {layer}",),
         forward_args=("x", "residual") if residual else ("x",),
         forward_lines=lines,
-        sizes=kind.sizes,
-        inputs=(_random(rng, tuple(size for size in kind.sizes if size.name != "num_groups")),)
-        * (2 if residual else 1),
-        init_inputs=kind.init_inputs,
-    )
-    operators = (*(("add",) if residual else ()), kind.name, *((activation.operator,) if activation else ()))
-    return draft(kind.name, operators, module, draw_style(rng))
+        sizes=sizes,
+        inputs=(drawn, drawn) if residual else (drawn,),
+        init_inputs=init_inputs,
+    ).draft((*["add"] * residual, name, *([activation.operator] if activation else [])), draw_style(rng))

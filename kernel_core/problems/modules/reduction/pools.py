@@ -6,9 +6,9 @@ import math
 import random
 from dataclasses import dataclass
 
-from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.style import draw_style
-from kernel_core.problems.program import Size
+from kernel_core.problems.program import Size, dims_of
 
 _LENGTHS: dict[int, tuple[int, ...]] = {
     1: (1000, 4096, 5000, 8192, 10000, 16384, 30000, 32768),
@@ -67,15 +67,31 @@ def window_pool(rng: random.Random) -> Draft:
     pool = _draw_pool(rng)
     attribute = rng.choice(("pool", "maxpool" if pool.largest else "avg_pool"))
     module = _window_module(rng, pool, attribute)
-    return draft("window_pool", (pool.name,), module, draw_style(rng))
+    return module.draft((pool.name,), draw_style(rng))
 
 
 def global_pool(rng: random.Random) -> Draft:
     """The mean or the maximum of each channel."""
     rank = rng.choice((1, 2, 2, 3))
     largest = rng.random() < 0.35
-    module = _global_module(rng, rank, largest, keep=rng.random() < 0.5)
-    return draft("global_pool", ("global_max" if largest else "global_mean",), module, draw_style(rng))
+    keep = rng.random() < 0.5
+    sizes = _pool_sizes(rng, rank, 7)
+    axes = ", ".join(str(axis + 2) for axis in range(rank))
+    axes = rng.choice((f"({axes})", f"[{axes}]")) if rank > 1 else axes
+    kept = ", keepdim=True" if keep else ""
+    ones = "(" + ", ".join("1" for _ in range(rank)) + ")"
+    extent = rng.choice(("1", ones)) if rank > 1 else "1"
+    layer = f"self.pool = nn.Adaptive{'Max' if largest else 'Avg'}Pool{rank}d({extent})"
+    function = "amax" if largest else "mean"
+    direct = rng.choice((f"torch.{function}(x, dim={axes}{kept})", f"x.{function}(dim={axes}{kept})"))
+    with_layer = keep and rng.random() < 0.6
+    return Module(
+        doc="Reduces each channel to its " + ("maximum." if largest else "mean."),
+        init_lines=(layer,) if with_layer else (),
+        forward_lines=("return self.pool(x)",) if with_layer else (f"return {direct}",),
+        sizes=sizes,
+        inputs=(f"torch.randn({dims_of(sizes)})",),
+    ).draft(("global_max" if largest else "global_mean",), draw_style(rng))
 
 
 def adaptive_pool(rng: random.Random) -> Draft:
@@ -87,14 +103,13 @@ def adaptive_pool(rng: random.Random) -> Draft:
         doc=f"{'Maximum' if largest else 'Mean'} of bins, for a fixed output size.",
         init_args=("output_size: int",),
         init_lines=(f"self.pool = {layer}((output_size, output_size))",),
-        forward_args=("x",),
         forward_lines=("return self.pool(x)",),
         sizes=(*sizes, Size("output_size", rng.choice((5, 6, 7, 7, 8, 14)), 3)),
-        inputs=(f"torch.randn({', '.join(size.name for size in sizes)})",),
+        inputs=(f"torch.randn({dims_of(sizes)})",),
         init_inputs=("output_size",),
     )
     name = f"adaptive_{'max' if largest else 'avg'}_pool2d"
-    return draft("adaptive_pool", (name,), module, draw_style(rng))
+    return module.draft((name,), draw_style(rng))
 
 
 def _draw_pool(rng: random.Random) -> _Pool:
@@ -130,10 +145,9 @@ def _uneven_module(rng: random.Random, pool: _Pool, attribute: str) -> Module:
         doc=f"{'Max' if pool.largest else 'Average'} pooling over {pool.rank}D windows with unequal sides.",
         init_args=tuple(f"{name}: tuple" for name in names) if given else (),
         init_lines=(f"self.{attribute} = {pool.layer}({', '.join(inside)})",),
-        forward_args=("x",),
         forward_lines=(f"return self.{attribute}(x)",),
         sizes=tensor,
-        inputs=(f"torch.{source}({', '.join(size.name for size in tensor)})",),
+        inputs=(f"torch.{source}({dims_of(tensor)})",),
         init_inputs=names if given else (),
         constants=tuple(zip(names, texts, strict=True)) if given else (),
     )
@@ -176,10 +190,9 @@ def _window_module(rng: random.Random, pool: _Pool, attribute: str) -> Module:
         doc=f"{word} pooling over {pool.rank}D windows.",
         init_args=tuple(arguments),
         init_lines=(f"self.{attribute} = {pool.layer}({', '.join(text)})",),
-        forward_args=("x",),
         forward_lines=(f"return self.{attribute}(x)",),
         sizes=(*tensor, *sizes),
-        inputs=(f"torch.{source}({', '.join(size.name for size in tensor)})",),
+        inputs=(f"torch.{source}({dims_of(tensor)})",),
         init_inputs=tuple(names),
     )
 
@@ -191,35 +204,6 @@ def _pool_sizes(rng: random.Random, rank: int, cpu: int) -> tuple[Size, ...]:
         lengths = [rng.choice(_LENGTHS[rank]) for _ in names]
         if 12_000_000 <= batch * channels * math.prod(lengths) <= 96_000_000:
             break
-    first = (
-        Size("batch_size", batch, 2),
-        Size(rng.choice(("channels", "features", "in_channels")), channels, 3),
-    )
-    return (
-        *first,
-        *(
-            Size(name, length, cpu + place)
-            for place, (name, length) in enumerate(zip(names, lengths, strict=True))
-        ),
-    )
-
-
-def _global_module(rng: random.Random, rank: int, largest: bool, keep: bool) -> Module:
-    sizes = _pool_sizes(rng, rank, 7)
-    axes = ", ".join(str(axis + 2) for axis in range(rank))
-    axes = rng.choice((f"({axes})", f"[{axes}]")) if rank > 1 else axes
-    kept = ", keepdim=True" if keep else ""
-    ones = "(" + ", ".join("1" for _ in range(rank)) + ")"
-    extent = rng.choice(("1", ones)) if rank > 1 else "1"
-    layer = f"self.pool = nn.Adaptive{'Max' if largest else 'Avg'}Pool{rank}d({extent})"
-    function = "amax" if largest else "mean"
-    direct = rng.choice((f"torch.{function}(x, dim={axes}{kept})", f"x.{function}(dim={axes}{kept})"))
-    with_layer = keep and rng.random() < 0.6
-    return Module(
-        doc="Reduces each channel to its " + ("maximum." if largest else "mean."),
-        init_lines=(layer,) if with_layer else (),
-        forward_args=("x",),
-        forward_lines=("return self.pool(x)",) if with_layer else (f"return {direct}",),
-        sizes=sizes,
-        inputs=(f"torch.randn({', '.join(size.name for size in sizes)})",),
-    )
+    channel_name = rng.choice(("channels", "features", "in_channels"))
+    axes = map(Size, names, lengths, range(cpu, cpu + rank))
+    return (Size("batch_size", batch, 2), Size(channel_name, channels, 3), *axes)

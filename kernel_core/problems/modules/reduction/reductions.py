@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 
-from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.reduction.layout import dim_module, draw_layout, draw_sizes
 from kernel_core.problems.modules.style import draw_style
+from kernel_core.problems.program import dims_of
 
 _ANY = ("torch.randn(@S@)", "torch.rand(@S@)")
 _NEAR_ONE = ("0.1 * torch.rand(@S@) + 0.95", "1.0 + 0.02 * torch.randn(@S@)")
@@ -57,7 +58,7 @@ def reduce_dim(rng: random.Random) -> Draft:
     text = rng.choice(forms).replace("@KEEP@", ", keepdim=True" if keep else "")
     inputs = {"mean": _ANY[:1], "abs_mean": _ANY[:1], "prod": _NEAR_ONE}.get(name, _ANY)
     module = dim_module(layout, doc, (f"return {text}",), rng.choice(inputs), rng)
-    return draft("reduce_dim", (name,), module, draw_style(rng))
+    return module.draft((name,), draw_style(rng))
 
 
 def arg_extreme(rng: random.Random) -> Draft:
@@ -69,7 +70,7 @@ def arg_extreme(rng: random.Random) -> Draft:
     text = rng.choice((f"torch.{name}(x, dim=self.dim{kept})", f"x.{name}(dim=self.dim{kept})"))
     doc = f"Finds the position of the {word} value along one dimension."
     module = dim_module(layout, doc, (f"return {text}",), rng.choice(_ANY), rng)
-    return draft("arg_extreme", (name,), module, draw_style(rng))
+    return module.draft((name,), draw_style(rng))
 
 
 def logsumexp(rng: random.Random) -> Draft:
@@ -79,7 +80,7 @@ def logsumexp(rng: random.Random) -> Draft:
     doc = "Takes the logarithm of the sum of exponentials over one dimension."
     lines = (f"return torch.logsumexp(x, dim=self.dim{kept})",)
     module = dim_module(layout, doc, lines, rng.choice(_ANY), rng)
-    return draft("logsumexp", ("logsumexp",), module, draw_style(rng))
+    return module.draft(("logsumexp",), draw_style(rng))
 
 
 def softmax_row(rng: random.Random) -> Draft:
@@ -94,15 +95,13 @@ def softmax_row(rng: random.Random) -> Draft:
         ((f"self.{name} = {layer}(dim={dim})",), f"self.{name}(x)"),
     ]
     init_lines, text = rng.choice(forms)
-    module = Module(
+    return Module(
         doc="Turns each row into probabilities." if name == "softmax" else "Log-probabilities of each row.",
         init_lines=init_lines,
-        forward_args=("x",),
         forward_lines=(f"return {text}",),
         sizes=sizes,
-        inputs=(f"torch.{rng.choice(('rand', 'randn'))}({', '.join(size.name for size in sizes)})",),
-    )
-    return draft("softmax_row", (name,), module, draw_style(rng))
+        inputs=(f"torch.{rng.choice(('rand', 'randn'))}({dims_of(sizes)})",),
+    ).draft((name,), draw_style(rng))
 
 
 def softmax_dim(rng: random.Random) -> Draft:
@@ -114,7 +113,7 @@ def softmax_dim(rng: random.Random) -> Draft:
         doc = "Computes log-probabilities along one dimension."
     text = rng.choice((f"torch.{name}(x, dim=self.dim)", f"F.{name}(x, dim=self.dim)"))
     module = dim_module(layout, doc, (f"return {text}",), rng.choice(_ANY), rng)
-    return draft("softmax_dim", (name,), module, draw_style(rng))
+    return module.draft((name,), draw_style(rng))
 
 
 _SCANS: dict[str, tuple[str, tuple[tuple[str, ...], ...]]] = {
@@ -161,7 +160,7 @@ def scan(rng: random.Random) -> Draft:
     near_one = rng.choice(_NEAR_ONE).replace("@S@", layout.shape)
     kept = rng.choice((f"torch.randint(0, 2, ({layout.shape})).bool()", f"torch.rand({layout.shape}) > 0.4"))
     is_masked = name == "cumsum_masked"
-    module = Module(
+    return Module(
         doc=doc,
         init_args=(rng.choice(("dim", "dim: int")),),
         init_lines=("self.dim = dim",),
@@ -171,5 +170,4 @@ def scan(rng: random.Random) -> Draft:
         inputs=(near_one if name == "cumprod" else plain, *((kept,) if is_masked else ())),
         init_inputs=(layout.init_input,),
         constants=layout.constants,
-    )
-    return draft("scan", (name,), module, draw_style(rng))
+    ).draft((name,), draw_style(rng))

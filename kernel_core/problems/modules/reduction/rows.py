@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from kernel_core.problems.modules.draft import Draft, Module, draft
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.style import draw_style
 from kernel_core.problems.program import Size
 
@@ -25,14 +25,12 @@ def gated(rng: random.Random) -> Draft:
         ((16, 512, 2048), (8, 1024, 2816), (32, 256, 3000), (4, 2048, 4096), (64, 200, 1024), (8, 1000, 1500))
     )
     sizes = (Size("batch_size", batch, 3), Size("seq_len", length, 5), Size("features", 2 * half, 74))
-    module = Module(
+    return Module(
         doc="Multiplies one half of each row with a gate from the other.",
-        forward_args=("x",),
         forward_lines=tuple(text.split("|")),
         sizes=sizes,
         inputs=("torch.randn(batch_size, seq_len, features)",),
-    )
-    return draft("gated", (name,), module, draw_style(rng))
+    ).draft((name,), draw_style(rng))
 
 
 def rotary(rng: random.Random) -> Draft:
@@ -44,7 +42,7 @@ def rotary(rng: random.Random) -> Draft:
         Size("batch_size", batch, 2), Size("num_heads", heads, 2), Size("seq_len", length, 7),
         Size("head_dim", width, 12),
     )  # fmt: skip
-    module = Module(
+    return Module(
         doc="Rotates pairs of features by an angle for each position.",
         forward_args=("x", "cos", "sin"),
         forward_lines=(
@@ -57,8 +55,7 @@ def rotary(rng: random.Random) -> Draft:
             "torch.randn(seq_len, head_dim // 2)",
             "torch.randn(seq_len, head_dim // 2)",
         ),
-    )
-    return draft("rotary", ("rotary",), module, draw_style(rng))
+    ).draft(("rotary",), draw_style(rng))
 
 
 def masked_softmax(rng: random.Random) -> Draft:
@@ -68,7 +65,7 @@ def masked_softmax(rng: random.Random) -> Draft:
     )
     sizes = (Size("batch_size", batch, 1), Size("num_heads", heads, 3), Size("seq_len", length, 11))
     factor = rng.choice(("0.125", "0.1", "0.25", "0.0884"))
-    module = Module(
+    return Module(
         doc="Softmax of scaled scores under an additive mask.",
         init_args=("scale: float",),
         init_lines=("self.scale = scale",),
@@ -85,8 +82,7 @@ def masked_softmax(rng: random.Random) -> Draft:
             "torch.randn(seq_len, seq_len)",
         ),
         init_inputs=(factor,),
-    )
-    return draft("masked_softmax", ("mul", "add", "softmax"), module, draw_style(rng))
+    ).draft(("mul", "add", "softmax"), draw_style(rng))
 
 
 def embedding(rng: random.Random) -> Draft:
@@ -114,7 +110,7 @@ def embedding(rng: random.Random) -> Draft:
         init_inputs=("num_embeddings", "embedding_dim"),
     )
     operators = ("embedding", *(("mul",) if scaled else ()))
-    return draft("embedding", operators, module, draw_style(rng))
+    return module.draft(operators, draw_style(rng))
 
 
 def embedding_bag(rng: random.Random) -> Draft:
@@ -133,7 +129,7 @@ def embedding_bag(rng: random.Random) -> Draft:
             ("nn.Embedding(num_embeddings, embedding_dim)", f"self.embedding(tokens).{word}(dim=1)"),
         )
     )
-    module = Module(
+    return Module(
         doc=f"Takes the {word} of the embeddings of each bag of tokens.",
         init_args=("num_embeddings: int", "embedding_dim: int"),
         init_lines=(f"self.embedding = {layer}",),
@@ -142,8 +138,7 @@ def embedding_bag(rng: random.Random) -> Draft:
         sizes=sizes,
         inputs=("torch.randint(0, num_embeddings, (batch_size, bag_size))",),
         init_inputs=("num_embeddings", "embedding_dim"),
-    )
-    return draft("embedding_bag", ("embedding_bag", word), module, draw_style(rng))
+    ).draft(("embedding_bag", word), draw_style(rng))
 
 
 def row_gather(rng: random.Random) -> Draft:
@@ -154,11 +149,10 @@ def row_gather(rng: random.Random) -> Draft:
         Size("num_indices", rng.choice((16384, 30000, 32768)), 9),
     )
     text = rng.choice(("torch.index_select(x, 0, index)", "x[index]", "x.index_select(0, index)"))
-    module = Module(
+    return Module(
         doc="Selects rows of a matrix.",
         forward_args=("x", "index"),
         forward_lines=(f"return {text}",),
         sizes=sizes,
         inputs=("torch.randn(num_rows, features)", "torch.randint(0, num_rows, (num_indices,))"),
-    )
-    return draft("row_gather", ("index_select",), module, draw_style(rng))
+    ).draft(("index_select",), draw_style(rng))

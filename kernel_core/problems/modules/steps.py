@@ -38,6 +38,19 @@ class Step:
         return self.word or self.operator
 
 
+def joined(steps: Sequence[Step]) -> Step:
+    """The lines, arguments and inputs of a chain in one step; `inputs` are those with one value a row too."""
+    return Step(
+        operator="",
+        torch=tuple(line for step in steps for line in step.torch),
+        init_args=tuple(name for step in steps for name in step.init_args),
+        init_lines=tuple(line for step in steps for line in step.init_lines),
+        constants=tuple(pair for step in steps for pair in step.constants),
+        inputs=tuple(name for step in steps for name in (*step.inputs, *step.rows)),
+        rows=tuple(name for step in steps for name in step.rows),
+    )
+
+
 def operators(steps: Sequence[Step]) -> tuple[str, ...]:
     """Torch's names in order."""
     return tuple(step.operator for step in steps if step.operator)
