@@ -17,7 +17,7 @@ from torch import nn
 
 from kernel_core.generator import literals
 from kernel_core.generator.answer import Answer, Writer, module_text
-from kernel_core.generator.library import with_most_products_left
+from kernel_core.generator.library import LEAST_SHARE, with_most_products_left
 from kernel_core.generator.module import kept_whole
 from kernel_core.generator.names import NAMES, Names
 from kernel_core.generator.part_graph import NoPart, key_of, part_graph
@@ -36,8 +36,6 @@ _TOO_LONG = 1.15
 _LONGEST_LINE = 60
 _LEAST_SHARE = 0.1
 """Least share of the first part's work that a further part has."""
-_LEAST_OF_ALL = 0.015
-"""Least share of the whole module's bytes and operations: kernels that do next to no work are no answer."""
 
 
 def limit_of(problem: Problem) -> int:
@@ -161,7 +159,7 @@ class _Parts:
                 if len(written.source) > _TOO_LONG * self._limit:
                     break
                 work = self._work(first, last)
-                if len(written.source) <= self._limit and work >= _LEAST_OF_ALL * self._watch.cost:
+                if len(written.source) <= self._limit and work >= LEAST_SHARE * self._watch.cost:
                     yield _Part(self._block, first, last, work, written)
 
     def _has_one_path(self, first: int, last: int) -> bool:

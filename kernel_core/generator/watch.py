@@ -12,7 +12,7 @@ from torch.overrides import resolve_name
 from torch.utils._pytree import tree_flatten
 
 from kernel_core.generator.calls import short_name
-from kernel_core.generator.read import CONVOLUTIONS, PRODUCTS
+from kernel_core.generator.read import CONVOLUTIONS, OPERATIONS_PER_BYTE, PRODUCTS
 from kernel_core.generator.recorder import Recorder
 
 _WITHOUT_WORK = PRODUCTS - {"scaled_dot_product_attention"} | {
@@ -27,8 +27,6 @@ _WITHOUT_WORK = PRODUCTS - {"scaled_dot_product_attention"} | {
     *("unfold", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "one_hot", "scatter", "index_put"),
 }
 """Products, which stay torch's, and calls that move, repeat, make or convert data."""
-_OPERATIONS_PER_BYTE = 16
-"""Operations of float32 that a GPU does in the time of a byte: 67 TFLOPS and 4 TB/s of an H200."""
 
 
 @dataclass
@@ -108,7 +106,7 @@ class Watch(Recorder):
         is_view = all(id(made) not in own and _memory(made) in read for made in results)
         total = 0 if is_view else sum(used.numel() * used.element_size() for used in (*tensors, *results))
         work = 0 if base in _WITHOUT_WORK else total
-        cost = total + _operations(base, tensors, results[0]) // _OPERATIONS_PER_BYTE
+        cost = total + _operations(base, tensors, results[0]) // OPERATIONS_PER_BYTE
         self.steps.append(_Step(base, read, written, work, cost))
 
 
