@@ -51,7 +51,7 @@ def optimize(
     with working(f"loading {target}"):
         loaded(target, device)
     # On CUDA one judge, on the module's GPU.
-    config = {"device": device, "predict_gpu": gpu, "workers": 1 if device == "cuda" else 2}
+    config = {"device": device, "predict_gpu": gpu, **({"workers": 1} if device == "cuda" else {})}
     given = {"target": target, "config": config, "winners": winners, "most_parts": parts, "root": root}
     if words:
         preset_name, settings = preset_and_settings(words)

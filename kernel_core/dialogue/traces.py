@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
-import math
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 
 from kernel_core.records import Problem
@@ -19,7 +18,7 @@ log = logging.getLogger(__name__)
 
 MAX_SECONDS = 20
 """Time of one trace; a reference that takes longer has none."""
-_PER_PROCESS = 16
+_AT_ONCE = 16
 _KEPT: dict[str, str] = {}
 """Traces by the hash of the problem."""
 
@@ -31,41 +30,36 @@ def trace_of(problem: Problem) -> str:
 
 
 def keep_traces(problems: Iterable[Problem]) -> None:
-    """Make the traces that later prompts show, about 30 ms each on a core."""
-    missing = {problem.sha256: problem for problem in problems if problem.sha256 not in _KEPT}
-    if missing:
-        _make(list(missing.values()))
+    """Make the traces that later prompts show, about 30 ms each on a core.
 
-
-def _make(problems: list[Problem]) -> None:
-    """Make traces; where a reference ends its process, each half of the problems is tried again."""
-    count = min(os.cpu_count() or 1, math.ceil(len(problems) / _PER_PROCESS))
-    with _processes(count) as processes:
-        made = processes.map(functools.partial(_trace, seconds=MAX_SECONDS), problems, chunksize=_PER_PROCESS)
+    Where a reference ends its process, each half of the problems that are left is tried again.
+    """
+    missing = [*{problem.sha256: problem for problem in problems if problem.sha256 not in _KEPT}.values()]
+    if not missing:
+        return
+    with _processes(len(missing)) as processes:
+        made = processes.map(functools.partial(_trace, seconds=MAX_SECONDS), missing, chunksize=_AT_ONCE)
         try:
-            _KEPT.update((problem.sha256, text) for problem, text in zip(problems, made, strict=True))
+            _KEPT.update((problem.sha256, text) for problem, text in zip(missing, made, strict=True))
             return
         except BrokenProcessPool:
             _kept_process.cache_clear()
-    if len(problems) == 1:
-        log.warning("%s ended the process that traced it; its prompt has no trace", problems[0].id)
-        _KEPT[problems[0].sha256] = ""
+    if len(missing) == 1:
+        log.warning("%s ended the process that traced it; its prompt has no trace", missing[0].id)
+        _KEPT[missing[0].sha256] = ""
         return
-    half = len(problems) // 2
-    _make(problems[:half])
-    _make(problems[half:])
+    half = len(missing) // 2
+    keep_traces(missing[:half])
+    keep_traces(missing[half:])
 
 
-@contextlib.contextmanager
-def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that trace: a kept one for few problems, as each step of a training has them."""
-    from kernel_core.generator.graded import worker_processes  # which imports torch
+def _processes(num_problems: int) -> AbstractContextManager[ProcessPoolExecutor]:
+    """One process a core for many problems; for few a kept one, as each step of a training has them."""
+    from kernel_core.generator.graded import LEAST_SHARED, worker_processes  # which imports torch
 
-    if count == 1:
-        yield _kept_process()
-        return
-    with worker_processes(count) as processes:
-        yield processes
+    if num_problems < LEAST_SHARED:
+        return nullcontext(_kept_process())
+    return worker_processes(os.cpu_count() or 1)
 
 
 @functools.cache

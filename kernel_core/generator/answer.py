@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,14 +16,8 @@ from kernel_core.generator.ir import CHEAP, Value, make
 from kernel_core.generator.launches import WHY_COPIED, Launches
 from kernel_core.generator.module import input_texts, kept
 from kernel_core.generator.names import take_name
-from kernel_core.generator.read import (
-    CONVOLUTIONS,
-    OPERATIONS_PER_BYTE,
-    PRODUCTS,
-    Graph,
-    Unreadable,
-    read,
-)
+from kernel_core.generator.product_work import own_share
+from kernel_core.generator.read import Graph, Unreadable, read
 from kernel_core.generator.rewrite import rewritten
 from kernel_core.generator.schedules import (
     attention,
@@ -101,19 +94,6 @@ _MASKS = {
 """Pointwise operators that choose among values."""
 
 
-def _bytes(value: Value) -> int:
-    return math.prod(map(int, value.shape)) * value.dtype.itemsize
-
-
-def _product_bytes(call: Value) -> int:
-    """Return the work of a product that stays torch's as bytes moved in its time; 0 for other calls."""
-    if call.base not in PRODUCTS - CONVOLUTIONS or not call.tensors:
-        return 0
-    operands = call.tensors[1:] if call.base in ("addmm", "baddbmm", "addbmm") else call.tensors
-    operations = 2 * math.prod(map(int, call.shape)) * int(operands[0].shape[-1])
-    return operations // OPERATIONS_PER_BYTE
-
-
 class Writer(Launches):
     """Host code and kernels of one graph."""
 
@@ -137,17 +117,12 @@ class Writer(Launches):
     def answer(self) -> Answer:
         """The text of the whole module."""
         body = self.body()
+        tensors = {id(value): value for kernel in self.written for value in kernel.tensors.values()}
         return Answer(
             self._source(body), self.plan_text(input_texts(self.problem.source)),
             len({kernel.name for kernel in self.written}), ", ".join(dict.fromkeys(self.graph.steps)),
-            self.graph.reasons, self.kinds, self._own_share(),
+            self.graph.reasons, self.kinds, own_share([*tensors.values()], self.plan.values),
         )  # fmt: skip
-
-    def _own_share(self) -> float:
-        tensors = {id(value): value for kernel in self.written for value in kernel.tensors.values()}
-        own = sum(map(_bytes, tensors.values()))
-        left = sum(_product_bytes(value) for value in self.plan.values if value.op == "call")
-        return own / (own + left)
 
     def body(self) -> list[str]:
         """Host lines; regions that cannot be written are made smaller until they can."""

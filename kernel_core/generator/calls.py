@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+from torch.utils._pytree import tree_flatten
+
 from kernel_core.generator.ir import Unsupported
 from kernel_core.generator.operators import BUILDERS, pointwise
 from kernel_core.generator.sizes import Number, Size
@@ -69,6 +72,11 @@ def spelled_function(name: str) -> str:
     if name.startswith("torch.Tensor."):
         return "getitem" if base == "__getitem__" else f".{base}"
     return name.replace("torch.functional.", "torch.")
+
+
+def tensors_of(nest: Any) -> list[torch.Tensor]:
+    """Tensors in a nest of tuples, lists and dictionaries."""
+    return [leaf for leaf in tree_flatten(nest)[0] if isinstance(leaf, torch.Tensor)]
 
 
 def nest_text(nest: Any, text_of: Callable[[Any], str]) -> str:

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils._sympy.printers import PythonPrinter
 
+from kernel_core.generator.calls import tensors_of
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.sizes import Number, Size, host, is_named
 
@@ -32,7 +33,7 @@ FAULTS = (TypeError, AttributeError, ValueError, KeyError, IndexError)
 def paired(made: Any, result: Any) -> list[tuple[Value, torch.Tensor]]:
     """Values with the tensors of torch's result; none where a shape, a type or their number differs."""
     values = tree_flatten(made)[0]
-    tensors = [leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, torch.Tensor)]
+    tensors = tensors_of(result)
     if len(values) != len(tensors) or not all(isinstance(value, Value) for value in values):
         return []
     pairs = list(zip(values, tensors, strict=True))

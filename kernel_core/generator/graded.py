@@ -20,7 +20,7 @@ from kernel_core.generator.read import Unreadable
 from kernel_core.problems.graded import Generated, GradedKernel
 from kernel_core.records import Problem
 
-_LEAST_SHARED = 256
+LEAST_SHARED = 256
 """With fewer problems, starting processes takes longer than they save."""
 
 
@@ -97,8 +97,8 @@ def answered_problems(problems: Iterable[Problem]) -> Iterator[Generated]:
     before the last problem is drawn.
     """
     problems = iter(problems)
-    first = list(itertools.islice(problems, _LEAST_SHARED))
-    if len(first) < _LEAST_SHARED:
+    first = list(itertools.islice(problems, LEAST_SHARED))
+    if len(first) < LEAST_SHARED:
         yield from filter(None, map(_answered, first))
         return
     with worker_processes(os.cpu_count() or 1) as processes:

@@ -39,8 +39,6 @@ PRODUCTS = WEIGHTED | {
     "scaled_dot_product_attention",
 }
 """Convolutions and matrix products by torch's names: a library has its own kernels for them."""
-OPERATIONS_PER_BYTE = 16
-"""Operations of float32 that a GPU does in the time of a byte: 67 TFLOPS and 4 TB/s of an H200."""
 
 
 def read(problem: Problem, on_meta: bool = False, library: frozenset[str] = frozenset()) -> Graph:

@@ -13,9 +13,16 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.overrides import TorchFunctionMode, resolve_name
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
 
-from kernel_core.generator.calls import built, module_path, short_name, spelled_function, with_text
+from kernel_core.generator.calls import (
+    built,
+    module_path,
+    short_name,
+    spelled_function,
+    tensors_of,
+    with_text,
+)
 from kernel_core.generator.decompose import FAULTS, decomposed, paired
 from kernel_core.generator.ir import ORIGIN, Unsupported, Value, make
 from kernel_core.generator.names import NAMES, Names
@@ -179,7 +186,7 @@ class Recorder(TorchFunctionMode):
             result = args[0]
             if self._parts.get(id(args[2]), (None,))[0] is result and args[2]._base is not None:
                 return None  # the part was changed in place and written back
-        tensors = [leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, torch.Tensor)]
+        tensors = tensors_of(result)
         if (
             not tensors
             or base in _PLAIN

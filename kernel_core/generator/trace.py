@@ -24,9 +24,8 @@ from torch._decomp import decomposition_table
 from torch.nn.modules.conv import _ConvNd
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten
 
-from kernel_core.generator.calls import module_path, short_name
+from kernel_core.generator.calls import module_path, short_name, tensors_of
 from kernel_core.generator.read import WEIGHTED, forward_of, load_module, model_and_inputs, without_values
 from kernel_core.problems.syntax import syntax_tree
 from kernel_core.records import Problem
@@ -144,7 +143,7 @@ class _Operators(TorchDispatchMode):
                 return result
         result = function(*args, **kwargs)
         plain = name[:-1] if is_in_place else name
-        self.operations.append(_Operation(plain, args, kwargs, tuple(_tensors(result))))
+        self.operations.append(_Operation(plain, args, kwargs, tuple(tensors_of(result))))
         return result
 
 
@@ -158,7 +157,7 @@ class _Tracer(TorchFunctionMode):
         self._names: dict[int, tuple[torch.Tensor, str]] = {}
         """Names by id; a tensor that is gone may leave its id to another."""
         self._weights = {
-            id(tensor): (tensor, _weight_path(name))
+            id(tensor): (tensor, module_path(name))
             for name, tensor in model.state_dict(keep_vars=True).items()
         }
         self._layers = {
@@ -189,7 +188,7 @@ class _Tracer(TorchFunctionMode):
         if name == "setitem":
             whole, key, part = _texts(args, {}, self._name)
             self.lines.append(f"{whole}[{key.strip('[]')}] = {part}")
-        elif tensors := _tensors(result):
+        elif tensors := tensors_of(result):
             self._write(name, args, kwargs, tensors, operators.operations)
         return result
 
@@ -238,7 +237,7 @@ class _Tracer(TorchFunctionMode):
         """
         if not 1 < len(operations) <= _MAX_OPERATORS:
             return ""
-        uses = Counter(id(leaf) for step in operations for leaf in _tensors((step.args, step.kwargs)))
+        uses = Counter(id(leaf) for step in operations for leaf in tensors_of((step.args, step.kwargs)))
         texts: dict[int, str] = {}
         steps: list[str] = []
 
@@ -266,18 +265,9 @@ class _Tracer(TorchFunctionMode):
         return formula if is_new and len(formula) <= MAX_FORMULA_CHARS else ""
 
 
-def _tensors(nest: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_flatten(nest)[0] if isinstance(leaf, torch.Tensor)]
-
-
 def _is_like(first: Any, result: torch.Tensor) -> bool:
     """Return True if a call changed neither type nor shape of its first argument."""
-    return any(tensor.dtype == result.dtype and tensor.shape == result.shape for tensor in _tensors(first))
-
-
-def _weight_path(name: str) -> str:
-    module, _, weight = name.rpartition(".")
-    return f"{module_path(module)}[{weight}]" if weight.isdigit() else f"{module_path(module)}.{weight}"
+    return any(tensor.dtype == result.dtype and tensor.shape == result.shape for tensor in tensors_of(first))
 
 
 def _shape(tensor: torch.Tensor) -> str:

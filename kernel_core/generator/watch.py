@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 from torch.overrides import resolve_name
-from torch.utils._pytree import tree_flatten
 
-from kernel_core.generator.calls import short_name
-from kernel_core.generator.read import CONVOLUTIONS, OPERATIONS_PER_BYTE, PRODUCTS
+from kernel_core.generator.calls import short_name, tensors_of
+from kernel_core.generator.product_work import OPERATIONS_PER_BYTE, num_operations
+from kernel_core.generator.read import PRODUCTS
 from kernel_core.generator.recorder import Recorder
 
 _WITHOUT_WORK = PRODUCTS - {"scaled_dot_product_attention"} | {
@@ -61,13 +61,13 @@ class Watch(Recorder):
     def finish(self, inputs: Any, outputs: Any) -> None:
         """Keep the work of calls that the inputs reach and the results need."""
         self.is_over = True
-        reached = {_memory(leaf) for leaf in _tensors(inputs)}
+        reached = {_memory(leaf) for leaf in tensors_of(inputs)}
         for step in self.steps:
             if step.read & reached:
                 reached |= step.written
             else:
                 step.work = 0
-        needed = {_memory(leaf) for leaf in _tensors(outputs)}
+        needed = {_memory(leaf) for leaf in tensors_of(outputs)}
         works: list[int] = []
         for step in reversed(self.steps):
             is_needed = bool(step.written & needed)
@@ -97,7 +97,7 @@ class Watch(Recorder):
         return result
 
     def _add(self, base: str, given: Any, result: Any) -> None:
-        tensors, results = _tensors(given), _tensors(result)
+        tensors, results = tensors_of(given), tensors_of(result)
         if not results:
             return
         self._alive += [*tensors, *results]
@@ -106,26 +106,9 @@ class Watch(Recorder):
         is_view = all(id(made) not in own and _memory(made) in read for made in results)
         total = 0 if is_view else sum(used.numel() * used.element_size() for used in (*tensors, *results))
         work = 0 if base in _WITHOUT_WORK else total
-        cost = total + _operations(base, tensors, results[0]) // OPERATIONS_PER_BYTE
+        cost = total + num_operations(base, tensors, results[0]) // OPERATIONS_PER_BYTE
         self.steps.append(_Step(base, read, written, work, cost))
-
-
-def _tensors(nest: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_flatten(nest)[0] if isinstance(leaf, torch.Tensor)]
 
 
 def _memory(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
-
-
-def _operations(base: str, tensors: list[torch.Tensor], result: torch.Tensor) -> int:
-    """Multiplications and additions of a product, by the shapes of its first operands."""
-    if base not in PRODUCTS or len(tensors) < 2:
-        return 0
-    x, weight = tensors[:2]
-    if base == "scaled_dot_product_attention":
-        return 4 * x.numel() * weight.shape[-2]
-    if base in CONVOLUTIONS:
-        positions = x if "transpose" in base else result
-        return 2 * positions.numel() * weight[0].numel()
-    return 2 * result.numel() * x.shape[-1]

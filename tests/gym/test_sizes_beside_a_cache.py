@@ -63,6 +63,8 @@ def test_larger_sizes_keep_what_costs_few_bytes():
 def test_a_kernel_with_tiles_of_heads_is_judged_once_more_with_all_heads(gym):
     own = parse_problem(SCORES, id="mine", suite="mine")
     sources = [TILES_OF_16_HEADS.format(error=error) for error in ("", " + 0.01 * tile")]
-    right, wrong = judge_all([request_of(own, one, {}, 1, "cpu") for one in sources], "cpu", gym.judge_each)
+    right, wrong = judge_all(
+        [request_of(own, source, {}, 1, "cpu") for source in sources], "cpu", gym.judge_each
+    )
     assert right.outcome.correct, right.outcome
     assert not wrong.outcome.correct

@@ -58,7 +58,9 @@ FEW = 'triton.Config({"BLOCK": 64}, num_warps=4)'
 def test_a_configuration_without_registers_is_left_out_or_named(gym):
     own = parse_problem(PRODUCT.strip(), id="mine", suite="mine")
     sources = [KERNEL.format(configurations=text) for text in (f"{MANY_WARPS}, {FEW}", MANY_WARPS)]
-    tuned, alone = judge_all([request_of(own, one, {}, 1, "cpu") for one in sources], "cpu", gym.judge_each)
+    tuned, alone = judge_all(
+        [request_of(own, source, {}, 1, "cpu") for source in sources], "cpu", gym.judge_each
+    )
     assert tuned.outcome.correct, tuned.outcome
     assert alone.outcome.verdict is Verdict.NOT_COMPILED
     assert "Insufficient registers" in alone.outcome.feedback
