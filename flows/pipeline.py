@@ -7,7 +7,7 @@ from flows.cold_start import cold_start
 from flows.evaluate import evaluate
 from flows.foundations import lay_corpus
 from flows.rounds import expert_rounds
-from flows.route import Mode, Stage, route, route_all
+from flows.route import Mode, Stage, route_all
 from flows.running import running
 from flows.stage_flow import stage_flow
 from flows.train import train
@@ -40,11 +40,13 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
         known = here.stages()
         lay_corpus(here, config.ingest, config.index, mode)
         if needs_cold_start(config.train):
+            teaching = {"config": config.train, **where}
+            stages = [Stage(cold_start, foundations(here, config.train), teaching)]
             if is_untaught(policy):
                 untaught = asked(config.evaluate.of_untaught, policy, UNTAUGHT)
                 made = {"index": here.store.child("index")}
-                route(evaluate, mode, made, config=untaught, name=UNTAUGHT_CARD, **where)
-            route(cold_start, mode, foundations(here, config.train), config=config.train, **where)
+                stages.insert(0, Stage(evaluate, made, {"config": untaught, "name": UNTAUGHT_CARD, **where}))
+            _side_by_side(here, mode, stages)
 
         stands_on = foundations(here, config.train)
         before = asked(config.evaluate, policy, None)
