@@ -9,6 +9,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import cast, get_args
 
 from kernel_core.errors import ConfigError, NotAProblem
@@ -147,15 +148,17 @@ def halved(problem: Problem, times: int) -> Problem:
 
     No size gets below its CPU size, nor below `_SMALLEST_HALF` where it has none. Sizes that an evaluation
     problem has are passed over by a further halving. Divisors matter: an odd size stays, none becomes odd,
-    and a size that divides another goes on dividing it. The id says how often was asked for.
+    and a size that divides another goes on dividing it. Numbers without a name that a CPU divides alike are
+    halved together, as the width of an input and of the layer that reads it. The id says how often was asked
+    for.
     """
     sizes, turns = dict(problem.constants), 0
     while times and (turns < times or has_evaluation_sizes(sizes.values())):
         halves = [half for name in sizes if (half := _half(problem, name, sizes)) is not None]
         if not halves:
             break
-        largest, name = max(halves)
-        sizes[name] = largest
+        largest = max(halves, key=lambda half: max((size, name) for name, size in half.items()))
+        sizes.update(largest)
         turns += 1
     changed = {name: size for name, size in sizes.items() if size != problem.constants[name]}
     if not changed:
@@ -163,13 +166,30 @@ def halved(problem: Problem, times: int) -> Problem:
     return resize(problem, changed).model_copy(update={"id": f"{problem.id}@halved-{times}"})
 
 
-def _half(problem: Problem, name: str, sizes: Mapping[str, Constant]) -> tuple[int, str] | None:
-    size, least = sizes[name], problem.cpu_constants.get(name, _SMALLEST_HALF)
-    if type(size) is not int or type(least) is not int or size % 4 or size // 2 < least:
-        return None
-    divisors = (other for other in sizes.values() if type(other) is int and other > 0)
-    loses_one = any(size % other == 0 and size // 2 % other for other in divisors if other != size)
-    return None if loses_one else (size // 2, name)
+def _half(problem: Problem, name: str, sizes: Mapping[str, Constant]) -> dict[str, int] | None:
+    together = [name] if name.isidentifier() else _divided_alike(problem, name)
+    rest = [size for other, size in sizes.items() if other not in together]
+    divisors = [other for other in rest if type(other) is int and other > 0]
+    halves: dict[str, int] = {}
+    for part in together:
+        size, least = sizes[part], problem.cpu_constants.get(part, _SMALLEST_HALF)
+        if type(size) is not int or type(least) is not int or size % 4 or size // 2 < least:
+            return None
+        if any(size % other == 0 and size // 2 % other for other in divisors if other != size):
+            return None
+        halves[part] = size // 2
+    return halves or None
+
+
+def _divided_alike(problem: Problem, name: str) -> list[str]:
+    """Return the numbers without a name whose own and CPU sizes have the ratio of this one."""
+    sizes = {other: problem.constants[other] for other in problem.constants if not other.isidentifier()}
+    ratios = {
+        other: Fraction(size, least)
+        for other, size in sizes.items()
+        if type(size) is int and type(least := problem.cpu_constants.get(other, size)) is int and least > 0
+    }
+    return [other for other in ratios if name in ratios and ratios[other] == ratios[name]]
 
 
 def at_precision(problem: Problem, precision: Precision) -> Problem:
