@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kernel_core.generator.draw.convolutions import chained_convolution
 from kernel_core.generator.draw.inputs import broadcast_shapes
 from kernel_core.generator.draw.sizes import ONE, Axis
 from kernel_core.generator.draw.sketch import Sketch, Tensor
@@ -53,33 +54,7 @@ def convolution(
 ) -> Tensor:
     """Draw a convolution layer; `keep` keeps height and width."""
     x = x or sketch.input(sketch.axes(sketch.pick("bchw", "bchw", "bchw", "bcl", "bcdhw")))
-    rank, channels = x.rank - 2, x.axes[1]
-    out = out or sketch.axis("p")
-    kind = sketch.pick("plain", "plain", "plain", "pointwise", "strided", "depthwise", "transposed")
-    kind = (
-        sketch.pick("plain", "pointwise") if keep and kind in ("strided", "transposed", "depthwise") else kind
-    )
-    space = x.axes[2:]
-    name = f"Conv{rank}d"
-    arguments = f"{channels.text}, {out.text}, kernel_size=3, padding=1"
-    if kind == "plain" and sketch.chance(0.3):
-        arguments = f"{channels.text}, {out.text}, 3, padding=1"
-    if kind == "pointwise":
-        arguments = f"{channels.text}, {out.text}, kernel_size=1"
-    elif kind == "strided":
-        arguments = f"{channels.text}, {out.text}, 3, stride=2, padding=1"
-        space = tuple(axis.over(2) for axis in space)
-    elif kind == "depthwise":
-        arguments, out = f"{channels.text}, {channels.text}, 3, padding=1, groups={channels.text}", channels
-    elif kind == "transposed":
-        name = f"ConvTranspose{rank}d"
-        arguments = f"{channels.text}, {out.text}, kernel_size=2, stride=2"
-        space = tuple(axis.times(2) for axis in space)
-    if sketch.chance(0.15):
-        arguments += ", bias=False"
-    layer = sketch.layer(("conv", "conv", "conv1", "proj", "layer"), f"nn.{name}({arguments})")
-    operator = f"conv{'_transpose' if kind == 'transposed' else ''}{rank}d"
-    return sketch.emit(f"{layer}({x})", (x.axes[0], out, *space), operator)
+    return chained_convolution(sketch, x, out, keep)
 
 
 def reduction(sketch: Sketch, x: Tensor | None = None, keep: bool = False) -> Tensor:
@@ -114,10 +89,10 @@ def normalised(sketch: Sketch, x: Tensor) -> Tensor:
         name = {3: "1d", 4: "2d", 5: "3d"}[x.rank]
         call, operator = sketch.pick(
             (f"nn.BatchNorm{name}({channels})", "batch_norm"),
-            (f"nn.GroupNorm(4, {channels})", "group_norm"),
             (f"nn.InstanceNorm{name}({channels})", "instance_norm"),
-            (f"nn.GroupNorm(2, {channels})", "group_norm"),
+            *[("", "group_norm")] * 2,
         )
+        call = call or f"nn.GroupNorm({sketch.option('num_groups', sketch.pick('2', '4'))}, {channels})"
         layer = sketch.layer(("norm", "bn", "gn", "norm1"), call)
         return sketch.emit(f"{layer}({x})", x.axes, operator)
     size = x.axes[-1].text
@@ -165,14 +140,12 @@ def pooled(sketch: Sketch, x: Tensor) -> Tensor:
         return sketch.emit(
             text, (*x.axes[:2], *([ONE] * rank)), "adaptive_avg_pool" if "adaptive" in text else "amax"
         )
-    layer = f"nn.{'Max' if kind == 'max' else 'Avg'}Pool{rank}d(2)"
-    called = (
-        sketch.layer(("pool", "down", "pooling"), layer) if sketch.chance(0.5) else f"F.{kind}_pool{rank}d"
-    )
-    end = f"({x})" if called.startswith("self") else f"({x}, 2)"
-    return sketch.emit(
-        called + end, (*x.axes[:2], *(axis.over(2) for axis in x.axes[2:])), f"{kind}_pool{rank}d"
-    )
+    text = f"F.{kind}_pool{rank}d({x}, 2)"
+    if sketch.chance(0.5):
+        size = sketch.option(sketch.pick("pool_kernel_size", "pool_size"), "2")
+        layer = sketch.layer(("pool", "down", "pooling"), f"nn.{kind.title()}Pool{rank}d({size})")
+        text = f"{layer}({x})"
+    return sketch.emit(text, (*x.axes[:2], *(axis.over(2) for axis in x.axes[2:])), f"{kind}_pool{rank}d")
 
 
 # --- families

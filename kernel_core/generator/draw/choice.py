@@ -6,6 +6,7 @@ import functools
 import random
 from collections.abc import Sequence
 
+from kernel_core.generator.draw.convolutions import CONVOLUTIONS
 from kernel_core.generator.draw.forms import forms
 from kernel_core.generator.draw.singles import layer_names
 from kernel_core.generator.operators import BUILDERS, pointwise
@@ -24,14 +25,15 @@ CORE = frozenset(
 )  # fmt: skip
 """Operators that no draw can do without."""
 SHARES = {
-    "layer": 20, "product": 12, "reduction": 10, "arithmetic": 10, "pointwise": 9, "layout": 8, "indexing": 7,
-    "loss": 5, "pooling": 5, "resampling": 5, "convolution": 4, "norm": 4, "softmax": 3, "scan": 3,
+    "layer": 13, "convolution": 13, "product": 12, "reduction": 10, "arithmetic": 9, "pointwise": 8,
+    "layout": 7, "indexing": 7, "loss": 5, "pooling": 5, "resampling": 4, "norm": 4, "softmax": 3, "scan": 3,
     "order": 2, "comparison": 2, "attention": 1, "bits": 1,
 }  # fmt: skip
 """Percent of single operators by kind.
 
 Programs call layout, arithmetic and layers most (`benchmarks/operator_calls.py`), but kernels of layout and
 arithmetic differ by one line. Kinds with a schedule of their own get more than their share of calls.
+Kernels of convolutions are the longest, and a model needs most examples of them.
 """
 MOST_USED = frozenset(
     {
@@ -56,6 +58,7 @@ def operator_families() -> dict[str, tuple[str, ...]]:
     kinds: dict[str, list[str]] = {}
     for name, of_name in forms().items():
         kinds.setdefault(of_name[0].family, []).append(name)
+    kinds["convolution"] += CONVOLUTIONS
     return {kind: tuple(names) for kind, names in kinds.items()} | {"layer": layer_names()}
 
 

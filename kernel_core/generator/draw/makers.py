@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import operator
 import random
 import re
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,9 @@ _LEAST_MEMBER = 16
 """Numbers of `get_inputs` from which `problems.source.resize` takes one for a size."""
 _TUPLES = ("input_shape", "shape", "input_size", "dims", "in_shape")
 _LOCAL_NAMES = ("x", "inputs", "data", "inp")
+
+
+_ARITHMETIC = {"*": operator.mul, "//": operator.floordiv, "+": operator.add, "-": operator.sub}
 
 
 @dataclass
@@ -40,7 +44,9 @@ class Places:
             text = re.sub(rf"(?<=[(\[ ]){run}(?=,?[)\]])", f"*{self.tuple_name}", text)
         for name in self.spelled:
             text = re.sub(
-                rf"(?<![\w.]){name}\b(?!=)(?: (\*|//) (\d+))?", lambda match: self._number(match, at), text
+                rf"(?<![\w.]){name}\b(?!=)(?: (\*|//|[+-]) (\d+))?",
+                lambda match: self._number(match, at),
+                text,
             )
         for position, name in enumerate(self.members):
             text = re.sub(rf"(?<![\w.]){name}\b(?!=)", f"{self.tuple_name}[{position}]", text)
@@ -52,18 +58,18 @@ class Places:
         value: int = getattr(self.sizes[name[0]], at)
         if match[1] is None:
             return str(value)
-        return str(value * int(match[2]) if match[1] == "*" else value // int(match[2]))
+        return str(_ARITHMETIC[match[1]](value, int(match[2])))
 
 
 def places_of(sketch: Sketch, used: Sequence[str], habits: Habits, rng: random.Random) -> Places:
     """Return where sizes stand; `used` are those that the constructor reads."""
     places = Places(dict(sketch.sizes))
-    is_halved = any("//" in axis.text for given in sketch.inputs for axis in given.axes)
-    if habits.sizes == "small" or (habits.sizes == "numbers" and not is_halved):
+    is_derived = any(re.search(r"//|[+-]", axis.text) for given in sketch.inputs for axis in given.axes)
+    if habits.sizes == "small" or (habits.sizes == "numbers" and not is_derived):
         places.spelled = list(places.sizes)
-    elif habits.sizes == "mixed" and not is_halved:
+    elif habits.sizes == "mixed" and not is_derived:
         places.spelled = [name for name in places.sizes if rng.random() < 0.5]
-    elif habits.sizes == "local" and not is_halved:
+    elif habits.sizes == "local" and not is_derived:
         places.local = [name for name in places.sizes if name not in used]
     elif habits.sizes == "tuple" and sketch.inputs:
         _join(places, sketch, rng)
@@ -84,8 +90,10 @@ def _join(places: Places, sketch: Sketch, rng: random.Random) -> None:
         places.tuple_name = next(name for name in _TUPLES if name not in sketch.taken)
 
 
-def constant_lines(sketch: Sketch, places: Places, habits: Habits, rng: random.Random) -> list[str]:
-    """Return the module's constants."""
+def constant_lines(
+    sketch: Sketch, places: Places, habits: Habits, settings: Sequence[tuple[str, str]], rng: random.Random
+) -> list[str]:
+    """Return the module's constants: sizes, and `settings` with their values."""
     names = [
         name
         for name in places.sizes
@@ -98,9 +106,7 @@ def constant_lines(sketch: Sketch, places: Places, habits: Habits, rng: random.R
     if places.members:
         values = ", ".join(str(places.sizes[name].gpu) for name in places.members)
         lines.append(f"{places.tuple_name} = ({values}{',' * (len(places.members) == 1)})")
-    if habits.settings == "module":
-        lines += [f"{name} = {value}" for name, value in sketch.settings.items()]
-    return lines
+    return lines + [f"{name} = {value}" for name, value in settings]
 
 
 def _assigned(sketch: Sketch, places: Places, name: str, habits: Habits, rng: random.Random) -> str:

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_flatten
 from kernel_core.errors import ConfigError
 from kernel_core.generator.draw.chains import CHAINS
 from kernel_core.generator.draw.choice import operator_families, single, split_of
+from kernel_core.generator.draw.convolutions import CONVOLUTIONS, single_convolution
 from kernel_core.generator.draw.habits import draw_habits
 from kernel_core.generator.draw.networks import NETWORKS, WEIGHTS
 from kernel_core.generator.draw.singles import single_layer, single_operator
@@ -140,6 +141,8 @@ def sketched(
     habits = draw_habits(rng)
     if family in _WITHOUT_HALF or family in NETWORKS or family in CHAINS:
         habits = replace(habits, dtype="float32")
+    if family in CHAINS and habits.settings == "inline" and rng.random() < 0.5:
+        habits = replace(habits, settings=rng.choice(("argument", "argument", "default")))
     sketch = Sketch(rng, habits)
     return family, sketch, grammar(sketch)
 
@@ -166,6 +169,8 @@ def _grammar(
         family = rng.choices(names, [WEIGHTS.get(name, 1) for name in names])[0]
         return family, (CHAINS | NETWORKS)[family]
     family, name = single(rng, open_groups[level], split)
+    if name in CONVOLUTIONS:
+        return family, lambda sketch: single_convolution(sketch, name)
     if family == "layer":
         return family, lambda sketch: single_layer(sketch, name)
     return family, lambda sketch: single_operator(sketch, name)

@@ -64,6 +64,11 @@ _OPTIONS = {
     "delta": "threshold of the loss",
     "alpha": "scaling factor", "scale": "scaling factor", "factor": "scaling factor",
     "multiplier": "scaling factor", "divisor": "value to divide by", "temperature": "softmax temperature",
+    "kernel_size": "size of the kernel", "stride": "stride of the window",
+    "padding": "padding added to the input", "output_padding": "size added to one side of the output",
+    "dilation": "spacing between kernel elements", "groups": "number of groups",
+    "pool_kernel_size": "size of the pooling window", "pool_size": "size of the pooling window",
+    "output_size": "size of the output", "bias": "whether to add a learnable bias to the output",
     "p": "exponent of the norm", "num_groups": "number of groups", "step": "number of the step",
 }  # fmt: skip
 """Meaning of an argument by its name."""

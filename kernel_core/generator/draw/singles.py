@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import re
 from collections.abc import Callable, Sequence
@@ -48,19 +49,8 @@ InstanceNorm3d | bcdhw | c
 LayerNorm | mn | n, elementwise_affine=False ; n
 Linear | mk | k, o, bias=False ; in_features=k, out_features=o
 PReLU | bchw | c ; 1
-Conv1d | bcl | c, p, 3 ; c, p, kernel_size=5, padding=2 ; c, p, 3, stride=2, bias=False ; c, p, 3, dilation=2 ; c, c, 3, padding=1, groups=c ; c, p, 1
-Conv2d | bchw | c, p, 3 ; c, p, 3, padding=1 ; c, p, kernel_size=1 ; c, p, 3, stride=2, padding=1 ; c, c, 3, padding=1, groups=c ; c, p, (3, 5), padding=(1, 2), bias=False ; c, p, 3, padding=1, groups=4
-Conv2d | bchw | c, p, (5, 3), stride=(2, 1), padding=(2, 1) ; c, p, 3, dilation=2, padding=2 ; c, p, kernel_size=7, stride=4, padding=3 ; c, p, (1, 5) ; c, c, 5, padding=2, groups=c
-Conv3d | bcdhw | c, p, 3, padding=1 ; c, p, kernel_size=1 ; c, p, (1, 3, 3), padding=(0, 1, 1) ; c, p, 3, stride=2, padding=1, bias=False
-ConvTranspose1d | bcl | c, p, 4, stride=2, padding=1 ; c, p, 3
-ConvTranspose3d | bcdhw | c, p, 2, stride=2 ; c, p, kernel_size=3, padding=1
-ConvTranspose2d | bchw | c, p, (3, 5), padding=(1, 2) ; c, p, 3, stride=2, padding=1, output_padding=1
-ConvTranspose1d | bcl | c, p, 3, dilation=2 ; c, p, kernel_size=5, stride=3, padding=2, bias=False
-ConvTranspose2d | bchw | c, p, 3, stride=2, dilation=2 ; c, p, 3, groups=4 ; c, p, (3, 5), stride=(1, 2), bias=False
-ConvTranspose3d | bcdhw | c, p, 3, stride=2, padding=1, output_padding=1 ; c, p, (1, 3, 3), bias=False
-ConvTranspose2d | bchw | c, p, 3, padding=1 ; c, p, kernel_size=2, stride=2 ; c, p, 4, stride=2, padding=1
 Embedding | vocabulary | v, n
-"""  # noqa: E501
+"""
 
 
 def single_operator(sketch: Sketch, name: str) -> list[Tensor]:
@@ -103,7 +93,7 @@ def single_layer(sketch: Sketch, name: str) -> list[Tensor]:
     arguments = re.sub(r"\b[a-z]\b", lambda match: by_letter.get(match[0], match[0]), chosen)
     stem = re.sub(r"\d[a-z]$", "", name).lower()
     names = (stem, stem, "layer", "op", "module", stem[:4])
-    layer = sketch.layer(names, f"nn.{name}({arguments})")
+    layer = sketch.layer(names, f"nn.{name}({_options(sketch, name, arguments)})")
     operator = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
     return [sketch.emit(f"{layer}({', '.join(map(str, inputs))})", (), operator)]
 
@@ -201,12 +191,32 @@ def _layer(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str
     split = parts.split(", ")
     if dry:
         return "layer"
-    options = ", ".join(split[count:])
+    options = _options(sketch, name, ", ".join(split[count:]))
     stem = re.sub(r"\d[a-z]$", "", form.operator).split("_")[0]
     names = ("loss", "criterion", "loss_fn") if name.endswith("Loss") else (stem, "act", "op", "layer", "fn")
     names = names if form.family in ("pointwise", "arithmetic", "loss") else (stem, "op", "layer")
     return f"{sketch.layer(names, f'nn.{name}({options})')}({', '.join(split[:count])})"
 
 
+def _options(sketch: Sketch, name: str, text: str) -> str:
+    """Return a layer's options; numbers may become arguments of the constructor."""
+    called = ast.parse(f"f({text})", mode="eval").body
+    assert isinstance(called, ast.Call)
+    parts = [ast.unparse(given) for given in called.args]
+    first = next((option for stem, option in _FIRST.items() if stem in name), "")
+    if first and parts and isinstance(called.args[0], ast.Constant | ast.Tuple):
+        parts[0] = sketch.option(first, parts[0])
+    for given in called.keywords:
+        value = ast.unparse(given.value)
+        is_number = isinstance(given.value, ast.Constant | ast.Tuple) and "'" not in value
+        usual = _POOLING.get(given.arg or "", "") if "Pool" in name else ""
+        parts.append(f"{given.arg}={sketch.option(given.arg or '', value, usual) if is_number else value}")
+    return ", ".join(parts)
+
+
+_FIRST = {"Adaptive": "output_size", "Pool": "kernel_size", "GroupNorm": "num_groups"}
+"""Name of the number that comes first, by a part of the layer's name."""
+_POOLING = {"padding": "0", "dilation": "1", "ceil_mode": "False", "return_indices": "False"}
+"""Torch's defaults of what a pool's constructor takes."""
 Writer = Callable[..., str]
 _WRITERS: tuple[Writer, ...] = (_function, _method, _sign, _subscript, _layer)

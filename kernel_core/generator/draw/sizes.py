@@ -17,13 +17,25 @@ class Axis:
         """Return the size times a number."""
         if factor == 1:
             return self
-        text = str(self.gpu * factor) if self.text.isdigit() else f"{self.text} * {factor}"
+        text = str(self.gpu * factor) if self.text.isdigit() else f"{self._factor} * {factor}"
         return Axis(text, self.gpu * factor, self.cpu * factor)
 
     def over(self, divisor: int) -> Axis:
         """Return the whole quotient by a number."""
-        text = str(self.gpu // divisor) if self.text.isdigit() else f"{self.text} // {divisor}"
+        text = str(self.gpu // divisor) if self.text.isdigit() else f"{self._factor} // {divisor}"
         return Axis(text, self.gpu // divisor, self.cpu // divisor)
+
+    def plus(self, number: int) -> Axis:
+        """Return the size and a number, which may be negative."""
+        if number == 0:
+            return self
+        text = f"{self.text} {'+' if number > 0 else '-'} {abs(number)}"
+        text = str(self.gpu + number) if self.text.isdigit() else text
+        return Axis(text, self.gpu + number, self.cpu + number)
+
+    @property
+    def _factor(self) -> str:
+        return f"({self.text})" if " " in self.text else self.text
 
 
 ONE = Axis("1", 1, 1)

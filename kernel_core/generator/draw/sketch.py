@@ -72,7 +72,9 @@ class Sketch:
     inputs: list[Input] = field(default_factory=list)
     constructor: list[str] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
-    """Numbers that `forward` reads from attributes of that name."""
+    """Numbers that `forward` reads from attributes of that name, and `options`."""
+    options: dict[str, str] = field(default_factory=dict)
+    """Arguments of a layer that have a name, with the default that authors give them; empty without one."""
     lines: list[Line] = field(default_factory=list)
     operators: list[str] = field(default_factory=list)
     taken: set[str] = field(default_factory=lambda: {"self", "torch", "nn", "F", "math", "size", "n"})
@@ -147,6 +149,17 @@ class Sketch:
         self.taken.add(name)
         self.settings[name] = value
         return f"self.{name}"
+
+    def option(self, name: str, value: str, default: str = "") -> str:
+        """Return the name of a layer's argument; the author's habits make it a number or an argument.
+
+        A second layer has numbers, and so has one whose class may be a part, which takes sizes alone.
+        """
+        if name in self.taken or self.habits.part == "class":
+            return value
+        self.taken.add(name)
+        self.settings[name], self.options[name] = value, default
+        return name
 
     def stored_size(self, name: str, axis: Axis) -> str:
         """Store a size in an attribute and return the text that reads it."""

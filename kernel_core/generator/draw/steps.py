@@ -63,19 +63,32 @@ def scaled(sketch: Sketch, x: Tensor) -> Tensor:
     if name == "rsub":
         return sketch.emit(f"1.0 - {x}", x.axes, name)
     sign = {"mul": "*", "add": "+", "sub": "-", "div": "/"}[name]
-    named = {"mul": ("scale", "factor", "multiplier"), "div": ("divisor", "temperature", "scale")}
-    number = sketch.setting(sketch.rng.choice(named.get(name, ("constant", "value", "offset"))), number)
+    named = {
+        "mul": ("scale", "factor", "multiplier", "scaling_factor", "scale_factor", "multiply_value"),
+        "div": ("divisor", "temperature", "scale", "divide_value"),
+        "add": ("constant", "value", "offset", "add_value"),
+        "sub": ("constant", "value", "offset", "subtract_value"),
+    }
+    number = sketch.setting(sketch.rng.choice(named[name]), number)
     return sketch.emit(f"{x} {sign} {number}", x.axes, name)
 
 
 def clamped(sketch: Sketch, x: Tensor) -> Tensor:
     """Draw limits."""
-    text, name = sketch.pick(
-            ("torch.clamp({}, min=-1.0, max=1.0)", "clamp"), ("{}.clamp(min=0.0)", "clamp"),
-            ("torch.clamp({}, 0.0, 6.0)", "clamp"), ("torch.clamp_min({}, 0.1)", "clamp_min"),
-            ("torch.clamp({}, max=2.0)", "clamp"), ("{}.clip(-0.5, 0.5)", "clip"),
-        )  # fmt: skip
-    return sketch.emit(text.format(x), x.axes, name)
+    text, name, numbers = sketch.pick(
+        ("torch.clamp({}, min={low}, max={high})", "clamp", ("-1.0", "1.0")),
+        ("torch.clamp({}, {low}, {high})", "clamp", ("0.0", "6.0")),
+        ("{}.clip({low}, {high})", "clip", ("-0.5", "0.5")),
+        ("{}.clamp(min={low})", "clamp", ("0.0", "")),
+        ("torch.clamp_min({}, {low})", "clamp_min", ("0.1", "")),
+        ("torch.clamp({}, max={high})", "clamp", ("", "2.0")),
+    )
+    stem = sketch.pick("{}_value", "{}_val", "clamp_{}")
+    low, high = (
+        number and sketch.setting(stem.format(end), number)
+        for end, number in zip(("min", "max"), numbers, strict=True)
+    )
+    return sketch.emit(text.format(x, low=low, high=high), x.axes, name)
 
 
 def shifted(sketch: Sketch, x: Tensor) -> Tensor:

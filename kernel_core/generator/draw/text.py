@@ -6,7 +6,7 @@ import ast
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernel_core.generator.draw import prose
 from kernel_core.generator.draw.body import Body, body_of
@@ -43,6 +43,18 @@ class Argument:
     default: str = ""
 
 
+def _in_order(arguments: Sequence[Argument]) -> list[Argument]:
+    """Return arguments of which none is left out before a given one, or has a default before one without."""
+    ordered: list[Argument] = []
+    for argument in reversed(arguments):
+        if ordered and ordered[0].given and not argument.given:
+            argument = replace(argument, given=argument.default)
+        if ordered and not ordered[0].default:
+            argument = replace(argument, default="")
+        ordered.insert(0, argument)
+    return ordered
+
+
 def source_of(sketch: Sketch, results: Sequence[Tensor], habits: Habits | None = None) -> Written:
     """Return a problem's text and sizes. Other habits change its surface and leave its graph."""
     return _Text(sketch, results, habits or sketch.habits).written()
@@ -67,7 +79,7 @@ class _Text:
     def written(self) -> Written:
         """Return the text and its sizes."""
         habits, places = self.habits, self.places
-        constants = constant_lines(self.sketch, places, habits, self.rng)
+        constants = constant_lines(self.sketch, places, habits, self.module_settings, self.rng)
         inner = [*self._part(), *self._model()]
         seed = self.rng.random()
         makers = self._makers("gpu", seed)
@@ -84,7 +96,8 @@ class _Text:
             for member, large, small in member_sizes("\n".join(makers), "\n".join(self._makers("cpu", seed))):
                 sizes[member], cpu[member] = large, small
         if habits.settings == "module":
-            sizes |= {name: ast.literal_eval(value) for name, value in self.sketch.settings.items()}
+            values = {name: ast.literal_eval(value) for name, value in self.module_settings}
+            sizes |= {name: value for name, value in values.items() if not isinstance(value, tuple)}
         return Written(self._joined(constants, inner, makers), sizes, cpu)
 
     # --- arguments of the constructor
@@ -103,17 +116,25 @@ class _Text:
                 Argument(size.name, size.hint, size.given, str(self.places.sizes[size.given].gpu))
                 for size in made
             ]
-        for name, value in self.sketch.settings.items():
-            hint = type(ast.literal_eval(value)).__name__
-            if self.habits.settings == "argument":
-                last = value if self.habits.arguments == "defaults" else ""
-                made.append(Argument(name, hint, value, last))
-            elif self.habits.settings == "default":
-                made.append(Argument(name, hint, "", value))
-            elif self.habits.settings == "module":
-                last = value if self.habits.arguments == "defaults" else ""
-                made.append(Argument(name, hint, name, last))
-        return made
+        for name, value in self.given:
+            usual = self.sketch.options.get(name, "")
+            is_usual = self.habits.settings == "default" or value == usual
+            given = "" if is_usual else name if self.habits.settings == "module" else value
+            default = value if is_usual or self.habits.arguments == "defaults" else usual
+            made.append(Argument(name, type(ast.literal_eval(value)).__name__, given, default))
+        return _in_order(made)
+
+    @property
+    def given(self) -> list[tuple[str, str]]:
+        """Settings that are arguments of the constructor, with their values."""
+        is_given = self.habits.settings in ("argument", "default", "module")
+        return [*self.sketch.settings.items()] if is_given else []
+
+    @property
+    def module_settings(self) -> list[tuple[str, str]]:
+        """Settings that are constants of the module, with their values."""
+        names = [argument.name for argument in self.arguments if argument.given == argument.name]
+        return [(name, value) for name, value in self.given if name in names]
 
     def _signature(self, arguments: Sequence[Argument]) -> str:
         is_typed = self.habits.hints in ("full", "init", "Tensor")
@@ -152,7 +173,7 @@ class _Text:
         start = f"super({body.name}, self).__init__()" if habits.long_super else "super().__init__()"
         return [
             f"class {body.name}(nn.Module):", f"    {self._signature(arguments)}",
-            *_indented([start, *self._constructor_lines(body.owned)], 8), "",
+            *_indented([start, *self._with_numbers(self._constructor_lines(body.owned))], 8), "",
             f"    def forward(self, {body.argument}):", *_indented(body.part, 8), "", "",
         ]  # fmt: skip
 
@@ -195,14 +216,24 @@ class _Text:
             given = ", ".join(name.lower() for name in names)
             lines = [line for line in lines if line not in owned]
             lines.append(f"self.{body.name.lower()} = {body.name}({given})")
-        is_given = self.habits.settings in ("argument", "default", "module")
-        lines += [f"self.{name} = {name if is_given else value}" for name, value in sketch.settings.items()]
+        is_given = bool(self.given)
+        for name, value in sketch.settings.items():
+            if name not in sketch.options:
+                lines.append(f"self.{name} = {name if is_given else value}")
+        lines = lines if is_given else self._with_numbers(lines)
         if self.habits.kept:
             attributes = {line.split(" ")[0] for line in lines}
             names = [given.name for given in self.arguments if given.name not in sketch.settings]
             names = [name for name in names if f"self.{name}" not in attributes]
             lines = [f"self.{name} = {name}" for name in names] + lines
         return lines
+
+    def _with_numbers(self, lines: Sequence[str]) -> list[str]:
+        """Lines of a constructor with the numbers of layers' options."""
+        for name in self.sketch.options:
+            value = self.sketch.settings[name]
+            lines = [re.sub(rf"(?<![\w.]){name}\b(?!=)", value, line) for line in lines]
+        return list(lines)
 
     def _forward_head(self) -> str:
         hints = self.habits.hints

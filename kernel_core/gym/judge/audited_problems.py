@@ -35,7 +35,7 @@ _WITHOUT_LOOKING = frozenset({"zeros", "constant", "stale"})
 _TRIED = ("own", ONE_SIGNED, *moderate(HOSTILE)[:2])
 _MOST_BYTES = 1 << 26
 """Larger problems are not audited, as these are judged on a GPU and have no small sizes."""
-_FEWEST_BY_PROCESS = 16
+_FEWEST_BY_PROCESS = 4
 """A process takes as long to start as this many audits."""
 
 

@@ -14,7 +14,9 @@ import torch
 from benchmarks.drawn_habits import HABITS, counted
 from kernel_core.generator.answer import answer
 from kernel_core.generator.draw import problems as draw
+from kernel_core.generator.draw.convolutions import CONVOLUTIONS, single_convolution
 from kernel_core.generator.draw.habits import CHOICES, draw_habits
+from kernel_core.generator.draw.sketch import Sketch
 from kernel_core.generator.draw.text import source_of
 from kernel_core.generator.read import Unreadable, load_module
 from kernel_core.problems.source import parse_problem, resize
@@ -45,6 +47,39 @@ def answers_by_habit(number: int, styles: int) -> list[str]:
         except Unreadable:
             return []
     return texts
+
+
+def result_of(source: str) -> torch.Tensor:
+    """The result of a drawn module at its CPU sizes, with weights and inputs of one seed."""
+    problem = parse_problem(source, id="graphs/test", suite="graphs")
+    module = load_module(problem)
+    torch.manual_seed(0)
+    match module.get_init_inputs():
+        case [list() as positional, dict() as named]:
+            model = module.Model(*positional, **named)
+        case given:
+            model = module.Model(*given)
+    return model(*module.get_inputs())
+
+
+@pytest.mark.parametrize("part", ["none", "class"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_options_of_a_layer_are_numbers_or_arguments_of_the_constructor(name, part):
+    rng = random.Random(name)
+    habits = replace(draw_habits(rng), dtype="float32", settings="argument", sizes="small")
+    sketch = Sketch(rng, habits)
+    results = single_convolution(sketch, name)
+    texts = {
+        (settings, arguments): source_of(
+            sketch, results, replace(habits, settings=settings, arguments=arguments, part=part)
+        ).source
+        for settings in CHOICES["settings"]
+        for arguments in CHOICES["arguments"]
+    }
+    first, *others = map(result_of, texts.values())
+    assert all(torch.equal(first, other) for other in others)
+    assert "kernel_size" in texts["argument", "listed"]
+    assert re.search(r"def __init__\(.*kernel_size", texts["inline", "listed"]) is None
 
 
 def assert_same_kernels(count: int, styles: int) -> None:
