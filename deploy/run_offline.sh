@@ -80,6 +80,7 @@ PY
 
 healthy() {
   for _ in $(seq 180); do
+    kill -0 "$SERVER" 2>/dev/null || { echo "the server ended:"; tail -n 5 "$LOGS/server.log"; return 1; }
     "$PYTHON" -c "import sys, httpx; httpx.get('$PREFECT_API_URL/health', trust_env=False).raise_for_status()" \
       2>/dev/null && return
     sleep 1
@@ -154,6 +155,7 @@ work() {
   need install install
   say server
   "$PYTHON" -m prefect server start --host 127.0.0.1 --port "$PORT" >"$LOGS/server.log" 2>&1 &
+  SERVER=$!
   check >"$LOGS/check.log" 2>&1 &
   local checked=$!
   need healthy healthy

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from flows.best_of_n import best_of_n
 from flows.cold_start import cold_start
 from flows.evaluate import evaluate
@@ -34,39 +36,38 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
         config: Settings of every stage.
         mode: Stages in this process, or each as a deployment on the pool it needs.
     """
-    where = {"run": config.run, "root": config.root}
+
+    def stage(*flow_and_reads: Any, **parameters: Any) -> Stage:
+        return Stage(*flow_and_reads, {**parameters, "run": config.run, "root": config.root})
+
     policy = config.train.policy
     with running(config.run, config.root) as here:
         known = here.stages()
         lay_corpus(here, config.ingest, config.index, mode)
         if needs_cold_start(config.train):
-            teaching = {"config": config.train, **where}
-            stages = [Stage(cold_start, foundations(here, config.train), teaching)]
+            stages = [stage(cold_start, foundations(here, config.train), config=config.train)]
             if is_untaught(policy):
                 untaught = asked(config.evaluate.of_untaught, policy, UNTAUGHT)
                 made = {"index": here.store.child("index")}
-                stages.insert(0, Stage(evaluate, made, {"config": untaught, "name": UNTAUGHT_CARD, **where}))
+                stages.insert(0, stage(evaluate, made, config=untaught, name=UNTAUGHT_CARD))
             _side_by_side(here, mode, stages)
 
-        stands_on = foundations(here, config.train)
-        before = asked(config.evaluate, policy, None)
-        independent = [Stage(evaluate, stands_on, {"config": before, "name": BEFORE, **where})]
+        made, before = foundations(here, config.train), asked(config.evaluate, policy, None)
+        stages = [stage(evaluate, made, config=before, name=BEFORE)]
         if config.rounds.number:
-            route_all(mode, [independent.pop()])
+            route_all(mode, [stages.pop()])
         trained = expert_rounds(here, config, mode)
         if config.has_rl:
             training = config.train if trained is None else config.train_from(trained)
-            independent.append(Stage(train, foundations(here, training), {"config": training, **where}))
+            stages.append(stage(train, foundations(here, training), config=training))
             trained, policy = config.run, training.policy
-        _side_by_side(here, mode, independent)
+        _side_by_side(here, mode, stages)
 
-        reads = folders_read(here, policy, trained)
-        search = asked(config.best_of_n, policy, trained)
-        independent = [Stage(best_of_n, reads, {"config": search, "name": WINNERS, **where})]
+        reads, after = folders_read(here, policy, trained), asked(config.evaluate, policy, trained)
+        stages = [stage(best_of_n, reads, config=asked(config.best_of_n, policy, trained), name=WINNERS)]
         if config.has_rl or not config.rounds.number:
-            after = asked(config.evaluate, policy, trained)
-            independent.insert(0, Stage(evaluate, reads, {"config": after, "name": AFTER, **where}))
-        _side_by_side(here, mode, independent)
+            stages.insert(0, stage(evaluate, reads, config=after, name=AFTER))
+        _side_by_side(here, mode, stages)
 
         report_pipeline(here, config)
         if config.has_rl and here.stages() != known:
