@@ -32,7 +32,9 @@ class ColdStartConfig(Config):
     all_weights: bool = Field(
         False, description="Train all weights, also where RL trains adapters of `policy.lora_rank`."
     )
-    lr: float = Field(1.5e-3, gt=0, description="Peak learning rate.")
+    lr: float = Field(
+        1.5e-3, gt=0, description="Peak learning rate; pretrained models: 2e-5, or 2e-4 with LoRA."
+    )
     loss_floor: float = Field(
         0.0,
         ge=0,

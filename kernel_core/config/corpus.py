@@ -48,14 +48,15 @@ class ProblemsConfig(Config):
     limit: int | None = Field(
         None,
         ge=1,
-        description="Number of problems, a sample by `seed`; null: all, or 512 of an endless suite.",
+        description="Number of problems, sampled from files or drawn, by `seed`; null: all files, or 512 "
+        "draws.",
     )
     seed: int = Field(0, description="Random seed of generated problems.")
     sizes: Literal["own", "half", "quarter"] = Field(
         "own", description="`half` and `quarter` halve the largest size once or twice."
     )
     precision: Literal["own", "float16", "bfloat16"] = Field(
-        "own", description="Cast of floating-point inputs and weights."
+        "own", description="Dtype of floating-point inputs and weights; `own`: the problem's."
     )
     audited: bool = Field(
         True,

@@ -10,7 +10,7 @@ from kernel_core.config.base import Config
 
 
 class RewardWeights(Config):
-    """Weights of one curriculum stage; see `rewards.py` for each term."""
+    """Weights of one curriculum stage; see `reward/terms.py` for each term."""
 
     format: float = 0.0
     compile: float = 0.0

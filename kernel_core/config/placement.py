@@ -23,7 +23,7 @@ class PlacementConfig(Config):
     learn: tuple[int, ...] = Field((), description="GPUs of the learners; []: chosen by the number of GPUs.")
     sample: tuple[int, ...] = Field((), description="GPUs of the sampler; []: chosen by the number of GPUs.")
     judge: tuple[int, ...] = Field(
-        (), description="GPUs of the judges; []: chosen by the number of GPUs, at most `gym.workers`."
+        (), description="Indices of visible GPUs for judges; []: automatic, at most `gym.workers` of them."
     )
 
     @property

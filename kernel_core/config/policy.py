@@ -32,7 +32,9 @@ class PolicyConfig(Config):
         description="Extra keys of each request body, such as {top_p: 0.95}.",
     )
     enable_thinking: bool | None = Field(
-        None, description="`enable_thinking` of the chat template (Qwen3); null: the template's default."
+        None,
+        description="`enable_thinking` of the chat template (Qwen3), not for `openai`; null: the template's "
+        "default.",
     )
     lora_rank: int | None = Field(None, ge=1, description="LoRA rank; null: full fine-tuning.")
     gradient_checkpointing: bool = Field(

@@ -27,7 +27,7 @@ class RetrievalConfig(Config):
     licences: tuple[str, ...] = Field((), description="Licences to retrieve; []: all.")
     sources: tuple[str, ...] = Field((), description="Sources to retrieve from; []: all.")
     verified_only: bool = Field(
-        False, description="Retrieve only kernels that `dojo ingest verify` judged correct."
+        False, description="Retrieve only kernels that our judge found correct, in an ingest or its `verify`."
     )
 
 

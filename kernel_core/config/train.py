@@ -91,7 +91,11 @@ class TrainConfig(RolloutStageConfig):
     warmup: int = Field(0, ge=0, description="Linear warm-up, in steps.")
     clip_low: float = Field(0.2, gt=0, description="Lower PPO clip: the ratio stays above 1 - clip_low.")
     clip_high: float = Field(0.28, gt=0, description="Upper PPO clip: the ratio stays below 1 + clip_high.")
-    dual_clip: float = Field(3.0, gt=1, description="Dual-clip bound of the ratio for negative advantages.")
+    dual_clip: float = Field(
+        3.0,
+        gt=1,
+        description="Dual-clip constant c: at a negative advantage A the objective is at least c·A.",
+    )
     kl_coefficient: float = Field(
         0.0, ge=0, description="Coefficient of the KL penalty to the initial policy."
     )
@@ -102,7 +106,9 @@ class TrainConfig(RolloutStageConfig):
     )
     mismatch: MismatchConfig = MismatchConfig()
     profile_rejection: Literal["none", "published", "corrected"] = Field(
-        "none", description="Drop correct turns with a low share of device time in their own kernels."
+        "none",
+        description="Dr. Kernel's rejection sampling of turns in the loss by own-kernel share; unknown "
+        "shares: `published` rejects, `corrected` keeps.",
     )
     mask_regressions: bool = Field(
         False, description="Drop turns that lost an earlier success, as published; biased."

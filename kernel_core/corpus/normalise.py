@@ -79,7 +79,10 @@ def fingerprint(source: str) -> Fingerprint:
 
 
 def reference_hash(source: str) -> str:
-    """Hex SHA-256 of what a module computes, with its constants. Raises `NotPython`."""
+    """Hex SHA-256 of a module's canonical tokens with its constants; names and comments do not count.
+
+    Raises `NotPython`.
+    """
     return fingerprint(source).reference_hash
 
 

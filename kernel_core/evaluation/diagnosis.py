@@ -160,7 +160,8 @@ def _next_step(verdicts: Counter[str], cut_off: float, empty: int, max_new_token
     if cut_off >= MUCH_CUT_OFF:
         return (
             f"{100 * cut_off:.0f} % cut off at {max_new_tokens} tokens: raise "
-            "rollout.sampling.max_new_tokens, or turn reasoning off by policy.enable_thinking=false"
+            "rollout.sampling.max_new_tokens, or turn reasoning off by "
+            + ("policy.extra_body" if kind == "openai" else "policy.enable_thinking=false")
         )
     if verdicts[Verdict.MALFORMED] / total > 0.5:
         return (

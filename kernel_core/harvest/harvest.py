@@ -187,7 +187,10 @@ def _keep(
     form: Any,
     first: HarvestCandidate,
 ) -> bool:
-    """Add the problems of a definition that give nothing away; says whether any was added."""
+    """Write a definition's problems that leak no evaluation problem, and note why others are dropped.
+
+    Returns whether any was written.
+    """
     before = len(state.rows)
     try:
         made = list(problems_of(package, names, body, trace, form, first.copyright))

@@ -144,13 +144,13 @@ def with_members(problem: Problem) -> Problem:
 
 
 def halved(problem: Problem, times: int) -> Problem:
-    """The problem with its largest even size halved, `times` in turn, so that it is judged sooner.
+    """The problem with its largest multiple of 4 halved, `times` in turn, so that it is judged sooner.
 
-    No size gets below its CPU size, nor below `_SMALLEST_HALF` where it has none. Sizes that an evaluation
-    problem has are passed over by a further halving. Divisors matter: an odd size stays, none becomes odd,
-    and a size that divides another goes on dividing it. Numbers without a name that a CPU divides alike are
-    halved together, as the width of an input and of the layer that reads it. The id says how often was asked
-    for.
+    No size gets below its CPU size, nor below `_SMALLEST_HALF` where it has none. Where all sizes together
+    are those of an evaluation problem, one more is halved, if one can be. A size that divides another goes
+    on dividing it. Numbers without a name that a CPU divides alike are
+    halved together, as the width of an input and of the layer that reads it. Where
+    a size changed, the id has `times`.
     """
     sizes, turns = dict(problem.constants), 0
     while times and (turns < times or has_evaluation_sizes(sizes.values())):

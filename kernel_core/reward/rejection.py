@@ -1,4 +1,4 @@
-"""Profiling-based rejection (Dr. Kernel): removes turns from the loss by their own-kernel share. Kernel).
+"""Profiling-based rejection (Dr. Kernel): removes turns from the loss by their own-kernel share.
 
 A correct kernel that does little of the work by its own launches owes its result to the library. Its turn is
 kept with probability

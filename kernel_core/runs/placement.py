@@ -101,8 +101,6 @@ def _shared_out(
     """Divide the pool: each spare GPU goes to the role with the most seconds for each of its GPUs.
 
     The sampler's seconds are the learners' if it `follows` them.
-
-    The sampler's seconds are the learners' if it `follows` them.
     """
     counts = {role: need.least for role, need in needs.items()}
     seconds = SECONDS | ({"learn": SECONDS["learn"] + SECONDS["sample"]} if follows else {})

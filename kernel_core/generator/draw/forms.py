@@ -66,7 +66,7 @@ class Form:
 
     @property
     def varies(self) -> bool:
-        """True where a draw chooses an axis, a size, or which axes its tensors lack."""
+        """True where a draw chooses an axis, a size to resize to, or axes that broadcast: it weighs more."""
         drawn = re.search("@(dim|long|pair|order|before|resize)", self.arguments)
         return drawn is not None or any(given.shape[0] == "~" for given in self.inputs)
 

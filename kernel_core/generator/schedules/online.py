@@ -15,7 +15,7 @@ from kernel_core.generator.schedules.rows import LOWEST, Rows
 
 
 def pairs_of(reductions: Sequence[Value]) -> dict[int, Value]:
-    """Sums of `exp(x - x.amax())` by the id of the maximum that they need."""
+    """The denominator of a softmax by the id of its maximum among `reductions`; none in float64."""
     own = {id(value) for value in reductions}
     sums = [value for value in reductions if value.kind == "sum" and value.dtype is not torch.float64]
     shifted = [value for value in sums if _is_shifted(value.inputs[0], value.dims)]

@@ -13,7 +13,7 @@ BLOCK = 256
 
 
 def write(context: Context) -> Written:
-    """A maximum or sum over sliding windows of any rank."""
+    """Write a kernel for pooling of any rank: maximum, argmax or sum of each window."""
     anchor = context.region.anchor
     lead = anchor.rank - len(anchor.kernel)
     axes = image_letters(len(anchor.kernel) + 2)[2:]

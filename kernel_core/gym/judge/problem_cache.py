@@ -54,7 +54,7 @@ class Prepared:
         self._lock = threading.RLock()
 
     def reference(self, request: JudgeRequest) -> Reference:
-        """The problem at the request's sizes. Raises `NotAProblem`."""
+        """Return the problem's reference at the request's sizes, made once and kept. Raises `NotAProblem`."""
         sizes = request.run_sizes(self._workers.device)
         key = reference_key(request.problem, sizes)
         with self._lock:

@@ -34,11 +34,11 @@ class Lease:
 
 
 class Leases:
-    """A queue from which places take candidates and to which they give back what they could not judge.
+    """A thread-safe queue of candidates: a place (one judge) leases one, then finishes it or gives it back.
 
-    The holder's wait is bounded by the deadline it asks its judge with, so a lease always comes to an end.
-    Candidates of one problem go to one place as long as all have something to do: what a judge pays once
-    for a problem is paid at one place then.
+    Nothing here limits a lease's time; its holder does, with the judge's deadline. A candidate that failed
+    at a place is leased elsewhere first. Candidates of one problem go to one place as long as all have
+    something to do: what a judge pays once for a problem is paid at one place then.
     """
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class TakesWeights:
-    """vLLM worker that reloads the weights of its model's folder."""
+    """Extension of a vLLM worker that reloads its model's folder, with a tied output layer."""
 
     model_runner: Any
     reload_weights: Any
