@@ -26,22 +26,23 @@ ON_CPU = [
 ]
 SMALLEST = [
     *("policy.device=cpu", "policy.dtype=float32", "policy.decoding=growing", "policy.max_context=16384"),
-    *("policy.lora_rank=2", "ingest.graphs_rows=4"),
+    *("policy.lora_rank=2", "ingest.modules_rows=6", "ingest.graphs_rows=4"),
     *("train.cold_start.steps=2", "train.cold_start.conversations=12", "train.cold_start.batch_tokens=16384"),
     *("train.cold_start.minibatch_tokens=16384", "train.cold_start.warmup=1", "train.steps=2"),
     *("train.problems_per_step=1", "train.group_size=2", "train.curriculum.probe_problems=1"),
     *("train.minibatch_tokens=16384", "evaluate.samples_per_problem=1", "evaluate.problems.limit=2"),
-    *("evaluate.groups.held-out.limit=1", "evaluate.groups.hand-written.limit=1"),
+    *(f"evaluate.groups.{group}.limit=1" for group in ("held-out", "operators", "hand-written")),
     *("best_of_n.problems.limit=1", "best_of_n.n=2"),
 ]
+GROUPS = ("", "-held-out", "-operators", "-hand-written")
 STAGES = [
     *("ingest", "index"),
     # Learning has other settings of judges: answers are judged beside it, and the scorecards come after it.
     "cold-start",
-    *(f"evaluate-untaught{group}" for group in ("", "-held-out", "-hand-written")),
+    *(f"evaluate-untaught{group}" for group in GROUPS),
     "train",
-    *(f"evaluate-before{group}" for group in ("", "-held-out", "-hand-written")),
-    *(f"evaluate-after{group}" for group in ("", "-held-out", "-hand-written")),
+    *(f"evaluate-before{group}" for group in GROUPS),
+    *(f"evaluate-after{group}" for group in GROUPS),
     "best-of-n",
 ]
 
@@ -95,7 +96,7 @@ def test_the_recipe_teaches_trains_and_measures_in_one_command(prefect_api, mode
     assert [record.stage for record in run.stages()] == STAGES
     assert all(record.status == "done" for record in run.stages())
     lines = (tmp_path / "coder-quick" / "logs.log").read_text()
-    assert lines.count("judged 4 answers in the background") == 2
+    assert lines.count("judged 5 answers in the background") == 2
     untaught, before = (
         load_scorecard(run.store.child(f"evaluate-{which}")).conditions.policy_version
         for which in ("untaught", "before")
