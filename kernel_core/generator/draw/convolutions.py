@@ -74,16 +74,14 @@ def chained_convolution(sketch: Sketch, x: Tensor, out: Axis | None, keep: bool 
     kinds = ("plain", "plain", "plain", "pointwise")
     kind = sketch.pick(*kinds, *(() if keep else ("strided", "depthwise", "transposed", "transposed")))
     geometry = _chained(sketch, rank, kind, keep)
-    while not (_fits(geometry, ONE, ONE, space) and (not keep or geometry.out((64,) * rank) == (64,) * rank)):
+    zeros = (0,) * rank
+    while not _fits(geometry, ONE, ONE, space) or (keep and geometry.out(zeros) != zeros):
         geometry = _chained(sketch, rank, kind, keep)
     if kind == "strided":
         axes = tuple(axis.over(2) for axis in space)
     else:
-        stride = geometry.stride[0]
-        ends = geometry.out((64,) * rank)
-        axes = tuple(
-            axis.times(stride).plus(end - 64 * stride) for axis, end in zip(space, ends, strict=True)
-        )
+        more = geometry.out(zeros)  # with a stride of 1, or transposed, an extent is a multiple and a sum
+        axes = tuple(axis.times(geometry.stride[0]).plus(n) for axis, n in zip(space, more, strict=True))
     is_depthwise = kind == "depthwise"
     out = channels if is_depthwise else out or sketch.axis("p")
     arguments = _arguments(sketch, geometry, 0.15, channels.text if is_depthwise else "")

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from kernel_core.generator.draw.singles import single_layer, single_operator
 from kernel_core.generator.draw.sketch import Sketch, Tensor
 from kernel_core.generator.draw.text import source_of
 from kernel_core.generator.graded import taught_answers, with_mistake, worker_processes
-from kernel_core.generator.read import Unreadable, load_module
+from kernel_core.generator.read import Unreadable, load_module, model_and_inputs
 from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
 from kernel_core.problems.graded import Generated, identity_of
 from kernel_core.problems.source import resize
@@ -198,29 +199,22 @@ def is_sound(problem: Problem) -> bool:
     """
     try:
         module = load_module(resize(problem, problem.cpu_constants))
-        first = _results(module, 0)
-        if not first or not all(map(_varies, first)):
-            return False
-        if all(result.numel() > _FEW_VALUES for result in first):
-            return True
-        draws = [first, *(_results(module, seed) for seed in range(1, _DRAWS))]
+        model, inputs = model_and_inputs(module)
+        with torch.no_grad():
+            first = tree_flatten(model(*inputs))[0]
+            if not first or not all(map(_varies, first)):
+                return False
+            few = [at for at, result in enumerate(first) if result.numel() <= _FEW_VALUES]
+            seeds = range(1, _DRAWS) if few else ()
+            others = [tree_flatten(model(*_inputs(module, seed)))[0] for seed in seeds]
     except Exception:  # a form that torch refuses in this spelling
         return False
-    return all(
-        result.numel() > _FEW_VALUES or any(not torch.equal(result, draw[at]) for draw in draws)
-        for at, result in enumerate(first)
-    )
+    return all(any(not torch.equal(first[at], other[at]) for other in others) for at in few)
 
 
-def _results(module: Any, seed: int) -> list[Any]:
+def _inputs(module: ModuleType, seed: int) -> list[Any]:
     torch.manual_seed(seed)
-    match module.get_init_inputs():
-        case [list() as positional, dict() as named]:
-            model = module.Model(*positional, **named)
-        case given:
-            model = module.Model(*given)
-    with torch.no_grad():
-        return tree_flatten(model(*module.get_inputs()))[0]
+    return list(module.get_inputs())
 
 
 def _varies(result: object) -> bool:

@@ -18,7 +18,7 @@ from kernel_core.generator.draw.convolutions import CONVOLUTIONS, single_convolu
 from kernel_core.generator.draw.habits import CHOICES, draw_habits
 from kernel_core.generator.draw.sketch import Sketch
 from kernel_core.generator.draw.text import source_of
-from kernel_core.generator.read import Unreadable, load_module
+from kernel_core.generator.read import Unreadable, load_module, model_and_inputs
 from kernel_core.problems.source import parse_problem, resize
 from kernel_core.records import Problem
 from tests.generator.test_answers import wrong
@@ -51,15 +51,8 @@ def answers_by_habit(number: int, styles: int) -> list[str]:
 
 def result_of(source: str) -> torch.Tensor:
     """The result of a drawn module at its CPU sizes, with weights and inputs of one seed."""
-    problem = parse_problem(source, id="graphs/test", suite="graphs")
-    module = load_module(problem)
-    torch.manual_seed(0)
-    match module.get_init_inputs():
-        case [list() as positional, dict() as named]:
-            model = module.Model(*positional, **named)
-        case given:
-            model = module.Model(*given)
-    return model(*module.get_inputs())
+    model, inputs = model_and_inputs(load_module(parse_problem(source, id="graphs/test", suite="graphs")))
+    return model(*inputs)
 
 
 @pytest.mark.parametrize("part", ["none", "class"])
