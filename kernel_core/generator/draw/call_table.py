@@ -287,9 +287,9 @@ max_pool1d | x(bcl) | x, 2 ; x, kernel_size=3, stride=2 ; x, 4
 avg_pool1d | x(bcl) | x, 2 ; x, kernel_size=4 ; x, 3, stride=1, padding=1
 max_pool2d | x(bchw) | x, 3, ceil_mode=True ; x, 3, stride=1, padding=1, dilation=1 ; x, 2, dilation=2 ; x, kernel_size=3, stride=2, padding=1, return_indices=True
 avg_pool2d | x(bchw) | x, 3, stride=2, padding=1, count_include_pad=False ; x, 3, ceil_mode=True ; x, (2, 4)
-max_pool1d | x(bcl) | x, 3, stride=1, padding=1 ; x, 4, stride=2, dilation=2 ; x, 2, return_indices=True
-avg_pool3d | x(bcdhw) | x, 3, stride=2, padding=1 ; x, (1, 2, 2)
-max_pool3d | x(bcdhw) | x, 3, stride=2, padding=1 ; x, 2, return_indices=True
+max_pool1d | x(bcl) | x, 3, stride=1, padding=1 ; x, 4, stride=2, dilation=2 ; x, 5, stride=1, padding=2, dilation=2 ; x, 3, dilation=3 ; x, 2, return_indices=True
+avg_pool3d | x(bcdhw) | x, 3, stride=2, padding=1 ; x, (1, 2, 2) ; x, 3, stride=1, padding=1
+max_pool3d | x(bcdhw) | x, 3, stride=2, padding=1 ; x, 2, return_indices=True ; x, 3, stride=2, padding=1, dilation=2
 max_pool3d avg_pool3d | x(bcdhw) | x, 2 ; x, kernel_size=2, stride=2
 adaptive_avg_pool2d adaptive_max_pool2d | x(bchw) | x, 1 ; x, (1, 1) ; x, 2 ; x, (2, 4)
 adaptive_max_pool3d | x(bcdhw) | x, 1 ; x, 2

@@ -25,11 +25,11 @@ CORE = frozenset(
 )  # fmt: skip
 """Operators that no draw can do without."""
 SHARES = {
-    "layer": 13, "convolution": 13, "product": 12, "reduction": 10, "arithmetic": 9, "pointwise": 8,
-    "layout": 7, "indexing": 7, "loss": 5, "pooling": 5, "resampling": 4, "norm": 4, "softmax": 3, "scan": 3,
+    "layer": 12, "convolution": 13, "product": 13, "reduction": 11, "arithmetic": 8, "pointwise": 8,
+    "layout": 5, "indexing": 6, "loss": 6, "pooling": 6, "resampling": 3, "norm": 5, "softmax": 4, "scan": 4,
     "order": 2, "comparison": 2, "attention": 1, "bits": 1,
 }  # fmt: skip
-"""Percent of single operators by kind.
+"""Weights of single operators by kind.
 
 Programs call layout, arithmetic and layers most (`benchmarks/operator_calls.py`), but kernels of layout and
 arithmetic differ by one line. Kinds with a schedule of their own get more than their share of calls.

@@ -193,7 +193,8 @@ def _matrix(sketch: Sketch) -> list[Tensor]:
         text = sketch.pick(f"torch.matmul({a}, {a}.T)", f"{a} @ {a}.t() / {a}.shape[1]", f"{a}.T @ {a}")
         return [sketch.emit(text, (), "transpose", "gram_matrix")]
     b = sketch.input((n, sketch.axis("o")), names=("B", "b", "y"))
-    scale = sketch.setting("alpha", sketch.number())
+    number = sketch.number()
+    scale = sketch.scalar(number) if sketch.chance(0.4) else sketch.setting("alpha", number)
     text = sketch.pick(f"{a} @ {b} * {scale}", f"{scale} * torch.mm({a}, {b})")
     return [sketch.emit(text, (), "matmul", "mul")]
 

@@ -146,6 +146,8 @@ def filled(given: Input, habits: Habits) -> str:
     shape = ", ".join(axis.text for axis in given.axes)
     comma = "," * (len(given.axes) == 1)
     domain = given.domain
+    if given.dtype == "float":
+        return domain
     if domain == "randn" and (given.dtype == "float32" or "(" not in habits.filling):
         domain = habits.filling
     if "(" in domain:

@@ -183,5 +183,5 @@ NETWORKS: dict[str, Callable[[Sketch], list[Tensor]]] = {
     "norm_function": norm_function,
     **FUNCTIONS,
 }
-WEIGHTS = {"optimizer": 4, "attention": 4}
+WEIGHTS = {"optimizer": 4, "attention": 4, "loss_function": 4, "norm_function": 2, "matrix_function": 4}
 """Families that have more forms than the others, and their shares as multiples of the others'."""

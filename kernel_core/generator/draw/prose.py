@@ -123,9 +123,10 @@ def forward_doc(
     word = rng.choice(_INPUT_WORDS)
     kinds = {"int64": "Tensor of indices", "bool": "Boolean mask"}
     rows = [
-        (given.name, "torch.Tensor", f"{kinds.get(given.dtype, word)} of shape {shape}.")
+        (given.name, "float", "A number.") if given.dtype == "float"
+        else (given.name, "torch.Tensor", f"{kinds.get(given.dtype, word)} of shape {shape}.")
         for given, shape in zip(sketch.inputs, shapes, strict=True)
-    ]
+    ]  # fmt: skip
     if result is None:
         returned = ("tuple", "The results.")
     else:

@@ -105,6 +105,9 @@ _OPTION = re.compile(
     r"=(-?\d[\d.e-]*)(?=[,)])"
 )
 """Options that an author may store in an attribute."""
+_WITH_NUMBER = "x, @f"
+_SCALAR_INPUT = 0.6
+"""Share of calls with a number behind a tensor in which it is an argument of `forward`."""
 _SEVERAL = frozenset(
     (
         "var_mean", "std_mean", "aminmax", "chunk", "split", "unbind", "frexp", "cummax", "cummin", "sort",
@@ -127,6 +130,8 @@ def call(sketch: Sketch, form: Form, values: dict[str, Tensor], at: int) -> Tens
     """Draw a call of a form: a function, a method, an operator's sign, a subscript or a layer."""
     first = next(iter(values.values()))
     arguments = resolved(form.arguments, first.rank, at, sketch.rng)
+    if form.arguments == _WITH_NUMBER and sketch.chance(_SCALAR_INPUT):
+        arguments = f"x, {sketch.scalar(arguments.removeprefix('x, '))}"
     size = sketch.pick("shape[{}]", "size({})")
     sizes = {letter: f"{first}.{size.format(at)}" for letter, at in (("B", 0), ("C", 1), ("N", -1))}
     given = sizes | {name: str(value) for name, value in values.items()}

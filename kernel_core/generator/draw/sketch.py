@@ -17,6 +17,7 @@ INPUTS = (
     *("input", "inputs", "inp", "a", "hidden", "hidden_states", "features", "tensor"),
     *("data", "t", "z", "states", "tokens", "signal", "values", "scores", "activations"),
 )
+NUMBERS = ("s", "s", "scalar", "factor", "alpha", "scale", "value", "k")
 SECONDS = ("y", "y", "other", "b", "w", "residual", "target", "right", "second", "v", "u", "mask_value", "c")
 PARAMETERS = ("weight", "scale", "gain", "gamma", "bias", "beta", "shift", "offset", "alpha", "coef")
 MOST_ELEMENTS = 2**27
@@ -46,7 +47,7 @@ class Input:
 
     name: str
     domain: str
-    """A function of torch, or an expression over `{}` and `{tuple}`, which are the shape."""
+    """A function of torch, an expression over `{}` and `{tuple}`, which are the shape, or a number."""
     axes: tuple[Axis, ...]
     dtype: str
 
@@ -128,6 +129,12 @@ class Sketch:
         dtype = dtype or self.habits.dtype
         self.inputs.append(Input(name, domain, tuple(axes), dtype))
         return Tensor(name, tuple(axes), dtype)
+
+    def scalar(self, value: str) -> str:
+        """Return the name of a new argument of `forward` that is a number."""
+        name = self._fresh(NUMBERS, words=False)
+        self.inputs.append(Input(name, value, (), "float"))
+        return name
 
     def parameter(self, axes: Sequence[Axis], domain: str = "randn") -> Tensor:
         """Return a new parameter of the module."""

@@ -239,7 +239,8 @@ class _Text:
         hints = self.habits.hints
         kind = "Tensor" if hints == "Tensor" else "torch.Tensor"
         is_typed = hints in ("inputs", "full", "Tensor")
-        typed = [f"{given.name}: {kind}" if is_typed else given.name for given in self.sketch.inputs]
+        kinds = {given.name: "float" if given.dtype == "float" else kind for given in self.sketch.inputs}
+        typed = [f"{name}: {of}" if is_typed else name for name, of in kinds.items()]
         returned = "tuple" if self._has_several() else kind
         end = f" -> {returned}" if hints in ("full", "Tensor") else ""
         return f"def forward({', '.join(('self', *typed))}){end}:"

@@ -61,7 +61,8 @@ def test_each_kind_has_a_share_and_most_used_operators_are_drawn_more_often():
     rng = random.Random(0)
     drawn = [choice.single(rng, ("product", "layout"), "train") for _ in range(400)]
     products = sum(kind == "product" for kind, _ in drawn)
-    assert 0.5 < products / len(drawn) < 0.7
+    share = choice.SHARES["product"] / (choice.SHARES["product"] + choice.SHARES["layout"])
+    assert abs(products / len(drawn) - share) < 0.1
     assert sum(name in choice.MOST_USED for _, name in drawn) > 200
 
 

@@ -155,7 +155,8 @@ def test_docstrings_and_hints_always_say_what_forward_returns():
 
 def test_sizes_of_a_cpu_are_small_wherever_they_stand():
     for problem in runnable(40):
-        elements = [x.numel() for x in load_module(problem).get_inputs()]
+        inputs = load_module(problem).get_inputs()
+        elements = [x.numel() for x in inputs if isinstance(x, torch.Tensor)]
         assert max(elements) <= 2**17, problem.source
 
 
