@@ -82,7 +82,7 @@ _PLAIN = {
     *("add", "sub", "rsub", "mul", "div", "truediv", "rtruediv", "true_divide", "neg", "to", "float", "type"),
     *("permute", "transpose", "T", "mT", "t", "unsqueeze", "squeeze", "expand", "getitem", "contiguous"),
     *("flatten", "narrow", "select", "chunk", "split", "stack", "zeros", "ones", "full", "arange"),
-    *("zeros_like", "ones_like", "full_like"),
+    *("zeros_like", "ones_like", "full_like", "bias"),
 }
 """Calls that name a kernel only if it has no other."""
 _HOST = ("reshape", "cast", "expand", "leaf", "call")
@@ -144,7 +144,7 @@ class Writer(Launches):
             if value.op in ("leaf", "call") or any(id(tensor) in has_elements for tensor in value.tensors):
                 has_elements.add(id(value))
                 is_work = value.entry.name not in _MASKS if value.op == "point" else value.op not in _MOVES
-                if is_work:
+                if is_work and value.origin[1] != "bias":
                     return True
         return False
 

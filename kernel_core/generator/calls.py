@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_flatten
 
 from kernel_core.generator.ir import Unsupported
@@ -33,6 +35,19 @@ def with_text(value: Any, text: str, fixed: Sequence[int] = FIXED) -> Any:
     if type(value) is tuple and value and all(type(item) in (int, float) for item in value):
         return tuple(with_text(item, f"{text}[{k}]", fixed) for k, item in enumerate(value))
     return value
+
+
+_OPTIONS = {"stride": 1, "padding": 0, "output_padding": 0, "dilation": 1, "groups": 1}
+"""Options of a convolution with torch's defaults."""
+
+
+def text_without_bias(module: nn.Module, path: str, function: str) -> str:
+    """Return a convolution layer's call without its bias, of `{0}` and the weight `{1}`; empty for others."""
+    if not isinstance(module, _ConvNd) or module.bias is None or module.padding_mode != "zeros":
+        return ""
+    usual = {name: (default, (default,) * len(module.kernel_size)) for name, default in _OPTIONS.items()}
+    options = [f", {name}={path}.{name}" for name in usual if getattr(module, name) not in usual[name]]
+    return f"F.{function}({{0}}, {{1}}{''.join(options)})"
 
 
 def short_name(name: str) -> str:

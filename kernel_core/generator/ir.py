@@ -21,6 +21,7 @@
 | `conv` | x, weight | as `window`, with `groups`, their `channels` of x, `transposed`, `is_tiled` |
 | `window` | x | `kind`, `kernel`, `stride`, `padding`, `dilation`, `is_partial` |
 
+A `call` of a convolution's layer has `unbiased`, its text without the bias, and `of_layer`, weight and bias.
 `axes` of a `scatter` has for each axis of the tensor `("index", k)` or `("axis", k)` of the source; if
 `bounded`, indices beyond the end are dropped. A `conv` that `is_tiled` has its tensors in
 memory. A `window` that `is_partial` may reach beyond the last edge.

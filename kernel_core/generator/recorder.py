@@ -21,6 +21,7 @@ from kernel_core.generator.calls import (
     short_name,
     spelled_function,
     tensors_of,
+    text_without_bias,
     with_text,
 )
 from kernel_core.generator.decompose import FAULTS, decomposed, paired
@@ -112,7 +113,11 @@ class Recorder(TorchFunctionMode):
                     result = call(module, *plain[0], **plain[1])
             if function is not None:
                 self._steps.append(function)
-                return self._call(self._paths[id(module)], args, kwargs, result, function)
+                path = self._paths[id(module)]
+                apart: dict[str, Any] = {}
+                if len(args) == 1 and not kwargs and (unbiased := text_without_bias(module, path, function)):
+                    apart = {"unbiased": unbiased, "of_layer": tuple(map(self.value, module.parameters()))}
+                return self._call(path, args, kwargs, result, function, **apart)
             self._reasons.append(f"{type(module).__name__}: a layer without a schedule")
             return self._call(self._paths[id(module)], args, kwargs, result, type(module).__name__)
 
@@ -268,8 +273,8 @@ class Recorder(TorchFunctionMode):
             if id(tensor) not in known and (tensor is base or tensor._base is base):
                 del self._values[id(tensor)]
 
-    def _call(self, spelled: str, args: Any, kwargs: Any, result: Any, base: str) -> Any:
-        """A call that stays torch's: its text, with tensors as `{0}`, `{1}`."""
+    def _call(self, spelled: str, args: Any, kwargs: Any, result: Any, base: str, **apart: Any) -> Any:
+        """A call that stays torch's: its text, with tensors as `{0}`, `{1}`; `apart` are attributes."""
         ORIGIN.set((len(self._steps), base))
         tensors: list[Value] = []
 
@@ -300,7 +305,7 @@ class Recorder(TorchFunctionMode):
         for path, tensor in _leaves(result):
             made = make(
                 "call", tuple(tensors), tensor.shape, tensor.dtype, text=text, path=path, group=group,
-                base=base,
+                base=base, **apart,
             )  # fmt: skip
             self._values[id(tensor)] = (tensor, _with_sizes(made))
         return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kernel_core.generator.build import mul, reduce, reshape, unsqueeze
+from kernel_core.generator.build import add, mul, reduce, reshape, unsqueeze
 from kernel_core.generator.ir import ORIGIN, Value, is_point, make, walk
 from kernel_core.generator.names import bind
 from kernel_core.generator.operators.layout import transpose
@@ -18,8 +18,40 @@ _FEW_RESULTS, _LONG, _PART = 48, 32768, 16384
 
 def rewritten(outputs: Sequence[Value]) -> list[Value]:
     """The outputs in the form in which they are fused."""
-    rewritten = with_attention(with_vector_products(in_two_stages(outputs)))
+    rewritten = with_attention(with_vector_products(in_two_stages(with_bias_behind(outputs))))
     return _rebuilt(rewritten, lambda value, new, made: tiled(new) if new.op == "conv" else new)
+
+
+def with_bias_behind(outputs: Sequence[Value]) -> list[Value]:
+    """The outputs with biases of torch's convolutions added by the kernels that read the results.
+
+    cuDNN adds a bias in a pass of its own over the result.
+    """
+    readers: dict[int, list[str]] = {id(output): ["output"] for output in outputs}
+    for value in reversed(walk(tuple(outputs))):
+        behind = readers.get(id(value), []) if value.op == "reshape" else [value.op]
+        for tensor in value.tensors:
+            readers.setdefault(id(tensor), []).extend(behind)
+    return _rebuilt(
+        outputs,
+        lambda value, new, made: (
+            _biased_behind(new)
+            if "unbiased" in value.attributes and _ADDS_BIAS.issuperset(readers[id(value)])
+            else new
+        ),
+    )
+
+
+_ADDS_BIAS = frozenset(("point", "cast", "reduce", "window"))
+"""Operators whose kernels compute what they read."""
+
+
+def _biased_behind(call: Value) -> Value:
+    weight, bias = call.of_layer
+    attributes = {**call.attributes, "text": call.unbiased}
+    product_of = Value("call", (*call.inputs, weight), call.shape, call.dtype, attributes)
+    ORIGIN.set((call.origin[0], "bias"))
+    return add(product_of, reshape(bias, (bias.shape[0], *(1 for _ in weight.shape[2:]))))
 
 
 def in_two_stages(outputs: Sequence[Value]) -> list[Value]:

@@ -92,7 +92,7 @@ class Watch(Recorder):
         self._add(short_name(name), (args, kwargs), made)
         return result
 
-    def _call(self, spelled: str, args: Any, kwargs: Any, result: Any, base: str) -> Any:
+    def _call(self, spelled: str, args: Any, kwargs: Any, result: Any, base: str, **apart: Any) -> Any:
         self._add(base, (args, kwargs, list(self._modules[spelled].parameters())), result)
         return result
 

@@ -107,9 +107,13 @@ def _winners(run: Run) -> str:
     return f"Best of {selection.n}: winners for {count}{fastest}."
 
 
+_COUNTED_S = 3.0
+"""Seconds from which a stage is named in the cost."""
+
+
 def _cost(run: Run) -> str:
     seconds = {record.stage: record.seconds for record in run.stages() if record.seconds is not None}
-    stages = ", ".join(f"{stage} {value / 60:.1f}" for stage, value in seconds.items())
+    stages = ", ".join(f"{stage} {value / 60:.1f}" for stage, value in seconds.items() if value >= _COUNTED_S)
     on_gpu = sum(seconds.get(record.stage, 0.0) for record in run.stages() if _uses_gpu(record.config))
     return f"Cost: {sum(seconds.values()) / 60:.1f} minutes, {on_gpu / 60:.1f} of them on a GPU ({stages})."
 

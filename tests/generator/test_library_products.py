@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kernel_core.generator.answer import answer
 from kernel_core.generator.graded import graded_kernels, whole_answer
 from kernel_core.generator.read import PRODUCTS
+from kernel_core.interop.batch import request_of
+from kernel_core.interop.judged import judge_here
 from kernel_core.problems.load import parse_problem
+from kernel_core.records import Evaluation
 from tests.generator.small_problems import problem
 
 
@@ -30,8 +35,8 @@ def test_sizes_of_a_product_are_read_behind_it():
         assert all(index > made for index, line in enumerate(lines) if f" {name}." in line.split("=")[-1])
 
 
-def asked(expression: str, *inputs: str):
-    return parse_problem(problem(expression, *inputs), id="test/library", suite="test")
+def asked(expression: str, *inputs: str, layers: str = "pass"):
+    return parse_problem(problem(expression, *inputs, layers=layers), id="test/library", suite="test")
 
 
 def test_products_are_left_to_torch_only_where_another_step_is_a_kernel():
@@ -59,3 +64,42 @@ def test_an_attention_is_one_kernel_between_layers_of_torch():
     assert "attention" in spelled.kinds and "matmul" not in spelled.source.partition("class ModelNew")[2]
     plain = whole_answer(asked("torch.softmax(a @ a.transpose(-2, -1), dim=-1)", *heads))
     assert "attention" not in plain.kinds and "tl.dot" not in plain.source
+
+
+CONVOLUTION = "self.conv = nn.Conv2d(4, 6, 3, stride=2, padding=(1, 0))"
+
+
+@pytest.mark.parametrize(
+    ("expression", "layers"),
+    [
+        ("torch.relu(self.conv(a))", CONVOLUTION),
+        ("self.conv(a).flatten(2).softmax(-1)", CONVOLUTION),
+        ("F.max_pool2d(self.conv(a), 2)", CONVOLUTION),
+        (
+            "torch.tanh(self.conv(a))",
+            "self.conv = nn.ConvTranspose2d(4, 6, 3, stride=2, output_padding=1, groups=2)",
+        ),
+    ],
+)
+def test_a_kernel_behind_a_convolution_adds_its_bias(expression, layers):
+    problem_of = asked(expression, "torch.randn(2, 4, 9, 11)", layers=layers)
+    written = whole_answer(problem_of)
+    assert "F.conv" in written.source and "self.conv.bias" in written.source
+    assert "stride=self.conv.stride" in written.source and "dilation" not in written.source
+    request = request_of(problem_of, written.source, {}, 1, "cpu")
+    ((result,), *_) = judge_here([request], {"device": "cpu", "rules": "dojo", "cluster": "local"})
+    assert isinstance(result.outcome, Evaluation) and result.outcome.verdict == "correct"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(self.conv(a), torch.relu(self.conv(a) + 1))",  # the result itself is returned
+        "torch.relu(self.conv(a) @ b)",  # a product of torch's reads it
+        "torch.relu(F.pad(self.conv(a), (1, 1, 1, 1), mode='reflect'))",
+    ],
+)
+def test_torch_adds_the_bias_where_no_kernel_does(expression):
+    inputs = ("torch.randn(2, 4, 9, 11)", "torch.randn(5, 7)")
+    source = whole_answer(asked(expression, *inputs, layers=CONVOLUTION)).source
+    assert "self.conv(a)" in source.partition("def forward")[2]

@@ -87,5 +87,33 @@ def test_a_product_is_written_with_its_sizes():
 
 
 def test_a_product_beyond_int32_stays_one_argument():
-    source = written(problem("a.transpose(1, 2) + 1", "torch.randn(2, 70000, 40000, device='meta')"))
+    source = written(problem("a.transpose(1, 2) + 1", "torch.randn(2, 400, 7000000, device='meta')"))
     assert "b = i // inner\n" in source and "m = i // N % M\n" in source
+
+
+@pytest.mark.parametrize(
+    ("expression", "shapes", "divided"),
+    [
+        ("torch.relu(a + b[:, None, None])", ((3, 5, 24, 31), (5,)), "channel = row % channels"),
+        ("a * b", ((7, 700), (700,)), ""),
+        ("a * b[:, :, None] + c[:, None]", ((3, 5, 600), (3, 5), (3, 600)), "outer = row // inner"),
+    ],
+)
+def test_blocks_lie_along_long_rows_where_elements_would_be_divided(expression, shapes, divided):
+    source = written(problem(expression, *(f"torch.randn{shape}" for shape in shapes)))
+    lines = [line.strip() for line in source.partition("class")[0].splitlines() if re.search("//|%", line)]
+    assert lines == [divided] * bool(divided)
+    assert "row = tl.program_id(0).to(tl.int64)" in source and "triton.cdiv(n_cols, 1024))]" in source
+
+
+@pytest.mark.parametrize(
+    ("expression", "shapes"),
+    [
+        ("torch.relu(a)", ((7, 700),)),  # nothing is divided
+        ("a * b", ((700, 40), (40,))),  # rows are short
+        ("a.flip(2) * b[:, None, None]", ((3, 5, 24, 31), (5,))),  # a column is divided all the same
+    ],
+)
+def test_blocks_of_elements_remain_where_rows_gain_nothing(expression, shapes):
+    source = written(problem(expression, *(f"torch.randn{shape}" for shape in shapes)))
+    assert "i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)" in source

@@ -25,7 +25,7 @@ CORE = frozenset(
 )  # fmt: skip
 """Operators that no draw can do without."""
 SHARES = {
-    "layer": 12, "convolution": 13, "product": 13, "reduction": 11, "arithmetic": 8, "pointwise": 8,
+    "layer": 12, "convolution": 18, "product": 13, "reduction": 11, "arithmetic": 8, "pointwise": 8,
     "layout": 5, "indexing": 6, "loss": 6, "pooling": 6, "resampling": 3, "norm": 5, "softmax": 4, "scan": 4,
     "order": 2, "comparison": 2, "attention": 1, "bits": 1,
 }  # fmt: skip
@@ -81,9 +81,11 @@ def single(rng: random.Random, kinds: Sequence[str], split: Split) -> tuple[str,
 def _weight(name: str) -> int:
     """Return the weight of an operator in its kind: its forms, threefold for those of `CORE` and `MOST_USED`.
 
-    A form with a drawn axis, or with tensors that broadcast, counts as several.
+    A form with a drawn axis, or with tensors that broadcast, counts as several. A layer of convolution,
+    whose options are drawn, has more forms than any function.
     """
-    count = sum(_SEVERAL_FORMS if form.varies else 1 for form in forms().get(name, ())) or _LAYER_FORMS
+    others = _MOST_FORMS if name in CONVOLUTIONS else _LAYER_FORMS
+    count = sum(_SEVERAL_FORMS if form.varies else 1 for form in forms().get(name, ())) or others
     return min(count, _MOST_FORMS) * (3 if name in CORE | MOST_USED else 1)
 
 
