@@ -5,6 +5,7 @@ Reads a JSON list of problems' texts from a file or stdin. Prints a JSON list: `
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import sys
@@ -57,7 +58,7 @@ def outcome(source: str, folder: str) -> str:
         torch.manual_seed(2)
         inputs = reference.get_inputs()
         with torch.no_grad():
-            expected, results = (model(*[given.clone() for given in inputs]) for model in models)
+            expected, results = (model(*copy.deepcopy(inputs)) for model in models)
         for right, result in zip(tree_flatten(expected)[0], tree_flatten(results)[0], strict=True):
             rtol = 1.6e-2 if right.dtype is torch.bfloat16 else 1e-3  # the default of assert_close
             torch.testing.assert_close(result, right, rtol=rtol, atol=1e-4)

@@ -142,6 +142,9 @@ BY_SCHEDULE = {
         "torch.softmax(a.masked_fill(torch.arange(9001, device=a.device) < 5000, float('-inf')), -1)",
         "torch.randn(2, 9001)",
     ),
+    "long_norm_far_from_zero": problem("F.layer_norm(a, (9001,))", "torch.randn(3, 9001) + 100"),
+    "variance_of_long_columns": problem("torch.var_mean(a, dim=1)", "torch.randn(2, 131, 67) - 5"),
+    "moments_beside_a_softmax": problem("a.softmax(1) * a.std(1, keepdim=True)", "torch.randn(2, 9001)"),
     "softmax_of_long_columns": problem("torch.softmax(a, dim=1)", "torch.randn(2, 131, 67)"),
     "long_cross_entropy": problem(
         "F.cross_entropy(a, b)", "torch.randn(3, 9001)", "torch.randint(0, 9001, (3,))"

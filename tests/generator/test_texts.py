@@ -37,7 +37,14 @@ def test_a_tensor_that_is_returned_in_two_shapes_is_stored_in_one_of_them():
 def test_indices_have_the_same_name_in_each_loop_over_a_row():
     layer = "self.norm = nn.LayerNorm(9001)"
     text = written(problem("self.norm(a)", "torch.randn(2, 9001)", layers=layer))
-    assert text.count("row * n_cols + cols") == 3 and "a_offsets" not in text
+    assert text.count("row * n_cols + cols") == 2 and "a_offsets" not in text
+
+
+def test_mean_and_variance_of_a_long_row_take_one_pass():
+    text = written(problem("F.layer_norm(a, (9001,))", "torch.randn(2, 9001)"))
+    assert "2 passes" in text and text.count("for start in range") == 2
+    text = written(problem("a.double().var(dim=1)", "torch.randn(2, 9001)"))
+    assert "2 passes" in text  # the sum so far is float32
 
 
 def test_a_kernel_is_written_once_for_names_of_any_length():

@@ -1,7 +1,9 @@
-"""Maximum and sum of exponentials of a long row in one pass.
+"""Two reductions of a long row in one pass, where the second reads a result of the first.
 
-A running maximum rescales the sum so far (Milakov and Gimelshein, "Online normalizer calculation for
-softmax", 2018).
+- The maximum, and the sum of exponentials below it: a running maximum rescales the sum so far (Milakov and
+  Gimelshein, "Online normalizer calculation for softmax", 2018).
+- The sum, and the sum of squared distances from the mean: a block adds its own, and the distance of its mean
+  from that so far (Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983).
 """
 
 from __future__ import annotations
@@ -15,41 +17,69 @@ from kernel_core.generator.schedules.rows import LOWEST, Rows
 
 
 def pairs_of(reductions: Sequence[Value]) -> dict[int, Value]:
-    """The denominator of a softmax by the id of its maximum among `reductions`; none in float64."""
+    """The second reduction by the id of the first, both of them among `reductions`; none in float64."""
     own = {id(value) for value in reductions}
     sums = [value for value in reductions if value.kind == "sum" and value.dtype is not torch.float64]
-    shifted = [value for value in sums if _is_shifted(value.inputs[0], value.dims)]
-    pairs = {id(value.inputs[0].inputs[0].inputs[1]): value for value in shifted}
-    return {top: total for top, total in pairs.items() if top in own}
+    pairs = {id(first): value for value in sums if (first := _first_of(value)) is not None}
+    return {first: second for first, second in pairs.items() if first in own}
 
 
-def _is_shifted(raised: Value, dims: tuple[int, ...]) -> bool:
-    if not is_point(raised, "exp") or not is_point(raised.inputs[0], "sub_"):
-        return False
-    x, top = raised.inputs[0].inputs
-    return (
-        isinstance(
-            top, Value,
-        ) and top.op == "reduce" and top.kind == "amax" and top.dims == dims and top.inputs[0] is x
-    )  # fmt: skip
+def _first_of(second: Value) -> Value | None:
+    """The maximum of a softmax's sum, or the sum of a variance's."""
+    (apart,) = second.inputs[0].tensors[:1] or (None,)
+    if not is_point(apart, "sub_") or len(second.inputs[0].tensors) != 1:
+        return None
+    x, center = apart.inputs
+    if is_point(second.inputs[0], "exp"):
+        first, kind = center, "amax"
+    elif is_point(second.inputs[0], "square") and is_point(center, "true_divide"):
+        first, kind = center.inputs[0], "sum"
+    else:
+        return None
+    is_reduced = isinstance(first, Value) and first.op == "reduce" and first.kind == kind
+    return first if is_reduced and first.dims == second.dims and first.inputs[0] is x else None
 
 
-def begin(rows: Rows, top: str, total: str) -> None:
-    """Write the values before the first block."""
+def begin(rows: Rows, kind: str, first: str, second: str) -> None:
+    """Write the values before the first block; `kind` is that of the first reduction."""
+    lowest = LOWEST if kind == "amax" else "0.0"
     if rows.shape.has_tile:
         tile = rows.shape.tile.replace("BLOCK", "1")
-        rows.kernel.line(f"{top} = tl.full({tile}, {LOWEST}, dtype=tl.float32)")
-        rows.kernel.line(f"{total} = tl.zeros({tile}, dtype=tl.float32)")
+        is_zero = lowest == "0.0"
+        made = f"tl.zeros({tile}, dtype=" if is_zero else f"tl.full({tile}, {lowest}, dtype="
+        rows.kernel.line(f"{first} = {made}tl.float32)")
+        rows.kernel.line(f"{second} = tl.zeros({tile}, dtype=tl.float32)")
     else:
-        rows.kernel.line(f"{top} = {LOWEST}")
-        rows.kernel.line(f"{total} = 0.0")
+        rows.kernel.line(f"{first} = {lowest}")
+        rows.kernel.line(f"{second} = 0.0")
 
 
-def step(rows: Rows, top: str, total: str, x: str) -> None:
-    """Write the lines for a block; a row that begins with infinities has the shift 0."""
+def step(rows: Rows, kind: str, first: str, second: str, x: str) -> None:
+    """Write the lines for a block."""
+    (_raised if kind == "amax" else _squared)(rows, first, second, x)
+
+
+def _raised(rows: Rows, top: str, total: str, x: str) -> None:
+    """A row that begins with infinities has the shift 0."""
     kernel, keep = rows.kernel, rows.shape.keep
     new, shift = (kernel.fresh(name, kernel.depth) for name in ("new_top", "shift"))
     kernel.line(f"{new} = tl.maximum({top}, tl.max({x}, {keep}))")
     kernel.line(f"{shift} = tl.where({new} == {LOWEST}, 0.0, {new})")
     kernel.line(f"{total} = {total} * tl.exp({top} - {shift}) + tl.sum(tl.exp({x} - {shift}), {keep})")
     kernel.line(f"{top} = {new}")
+
+
+def _squared(rows: Rows, total: str, squares: str, x: str) -> None:
+    """`start` elements of the row stand before the block."""
+    kernel, keep = rows.kernel, rows.shape.keep
+    added, number, mean, apart, shift = (
+        kernel.fresh(name, kernel.depth) for name in ("added", "number", "block_mean", "apart", "shift")
+    )
+    kernel.line(f"{added} = tl.sum({x}, {keep})")
+    kernel.line(f"{number} = tl.minimum({rows.length} - start, BLOCK)")
+    kernel.line(f"{mean} = {added} / {number}")
+    kernel.line(f"{apart} = tl.where({rows.inside()}, {x} - {mean}, 0.0)")
+    kernel.line(f"{shift} = {mean} - {total} / tl.maximum(start, 1)")
+    joined = f"{shift} * {shift} * {number} * (start / (start + {number}))"
+    kernel.line(f"{squares} += tl.sum({apart} * {apart}, {keep}) + {joined}")
+    kernel.line(f"{total} += {added}")

@@ -29,7 +29,7 @@ def write(context: Context) -> Written:
     reductions = [value for value in region.core.values() if value.op == "reduce"]
     rows.fill([(value.inputs[0], value.kind) for value in reductions])
     online = pairs_of(reductions) if rows.shape.is_looped else {}
-    levels = _levels(reductions, region.core, {id(total) for total in online.values()})
+    levels = _levels(reductions, region.core, {id(second) for second in online.values()})
     for level in sorted(set(levels.values())):
         same = [value for value in reductions if levels[id(value)] == level]
         (_walk_level if rows.shape.is_looped else _reduce_level)(rows, same, helpers, online)
@@ -64,7 +64,7 @@ def _plan(rows: Rows, passes: int, stores: bool) -> str:
 
 
 def _levels(reductions: list[Value], core: dict[int, Value], online: set[int]) -> dict[int, int]:
-    """Number of the pass that computes each reduction; one that is `online` has that of its maximum."""
+    """Number of the pass that computes each reduction; one that is `online` has that of its first."""
     levels: dict[int, int] = {}
     depth: dict[int, int] = {}
     for value in walk(tuple(reductions)):
@@ -93,35 +93,39 @@ def _reduce_level(
 def _walk_level(
     rows: Rows, reductions: list[Value], helpers: dict[str, str], online: dict[int, Value]
 ) -> None:
-    """Reduce rows in blocks; an extreme with its index, and a maximum with its sum, are reduced together."""
+    """Reduce rows in blocks; an extreme with its index, and pairs of `online`, are reduced together."""
     kernel, coords = rows.kernel, rows.coords(True)
-    own = {id(total) for total in online.values()}
+    own = {id(second) for second in online.values()}
     indexed = {(id(value.inputs[0]), value.kind[3:]) for value in reductions if value.kind.startswith("arg")}
-    names = {id(value): kernel.fresh(_name(value)) for value in reductions}
+    squares = {id(second) for second in online.values() if second.inputs[0].entry.name == "square"}
+    names = {
+        id(value): kernel.fresh("squares" if id(value) in squares else _name(value)) for value in reductions
+    }
     plain = [
         value
         for value in reductions
         if id(value) not in own | set(online) and (id(value.inputs[0]), value.kind[1:]) not in indexed
     ]
     running = {id(value): _begin(rows, value) for value in plain}
-    tops = [value for value in reductions if id(value) in online]
-    for top in tops:
-        begin(rows, names[id(top)], names[id(online[id(top)])])
+    firsts = [value for value in reductions if id(value) in online]
+    for first in firsts:
+        begin(rows, first.kind, names[id(first)], names[id(online[id(first)])])
     for _ in rows.walk():
         for value in plain:
             _step(rows, value, running[id(value)], _element(rows, value, coords))
-        for top in tops:
-            step(rows, names[id(top)], names[id(online[id(top)])], _element(rows, top, coords))
+        for first in firsts:
+            pair = names[id(first)], names[id(online[id(first)])]
+            step(rows, first.kind, *pair, _element(rows, first, coords))
     for value in plain:
         name, last = names[id(value)], running[id(value)]
         if value.kind.startswith("arg"):
-            pair = (other for other in reductions if other.kind == f"a{value.kind[3:]}")
-            twin = next((other for other in pair if other.inputs[0] is value.inputs[0]), None)
+            twins = (other for other in reductions if other.kind == f"a{value.kind[3:]}")
+            twin = next((other for other in twins if other.inputs[0] is value.inputs[0]), None)
             extreme = names[id(twin)] if twin else kernel.fresh("top")
             function = "tl.max" if value.kind == "argmax" else "tl.min"
             kernel.line(f"{extreme} = {function}({last}, {rows.shape.keep})")
-            first = f"tl.where({last} == {extreme}, {last}_at, {rows.length})"
-            kernel.line(f"{name} = tl.min({first}, {rows.shape.keep})")
+            places = f"tl.where({last} == {extreme}, {last}_at, {rows.length})"
+            kernel.line(f"{name} = tl.min({places}, {rows.shape.keep})")
         else:
             text = _final(rows, value, last, helpers)
             kernel.line(f"{name} = {text}")
