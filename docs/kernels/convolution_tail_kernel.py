@@ -1,7 +1,7 @@
 # x: torch.randn(BATCH, CHANNELS, SIDE, SIDE) is (32, 32, 112, 112) float32
 # conv2d, add, hardswish, mul: 2 kernels.
 # conv2d_hardswish_kernel: M = x.shape[0] * out_height * out_width, OC = packed_weight_out.shape[-1], C = x.shape[1]. Fuses mul, hardswish, add. Implicit GEMM: each kernel offset adds a product over the input channels to a tile of outputs.
-# packed_weight_kernel: n_elements = self.conv.weight.numel(). Each program computes one block of elements.
+# packed_weight_kernel: n_cols = self.conv.weight.shape[:2].numel(), n_rows = self.conv.weight.shape[2:].numel(). Each program computes one block of a row.
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -58,15 +58,15 @@ def conv2d_hardswish_kernel(
 
 
 @triton.jit
-def packed_weight_kernel(weight_ptr, out_ptr, n_elements, n_outer, H, W, BLOCK: tl.constexpr):
-    # Each program computes one block of elements.
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = i < n_elements
-    bc = i // W // H
-    h = i // W % H
-    w = i % W
-    weight = tl.load(weight_ptr + (w * H + h) * n_outer + bc, mask=mask, other=0.0)
-    tl.store(out_ptr + i, weight, mask=mask)
+def packed_weight_kernel(weight_ptr, out_ptr, n_cols, inner, H, inner2, BLOCK: tl.constexpr):
+    # Each program computes one block of a row.
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = cols < n_cols
+    outer = cols // inner
+    offset = cols % inner
+    weight = tl.load(weight_ptr + (offset * H + outer) * inner2 + row, mask=mask, other=0.0)
+    tl.store(out_ptr + row * n_cols + cols, weight, mask=mask)
 
 
 class ModelNew(nn.Module):
@@ -81,10 +81,11 @@ class ModelNew(nn.Module):
             (*self.conv.weight.shape[2:], self.conv.weight.shape[1], self.conv.weight.shape[0]),
             device=self.conv.weight.device, dtype=self.conv.weight.dtype,
         )
-        n_elements = self.conv.weight.numel()
-        packed_weight_kernel[(triton.cdiv(n_elements, 1024),)](
-            self.conv.weight, packed_weight_out, n_elements, self.conv.weight.shape[2:].numel(),
-            self.conv.weight.shape[1], self.conv.weight.shape[0], BLOCK=1024,
+        n_cols = self.conv.weight.shape[:2].numel()
+        n_rows = self.conv.weight.shape[2:].numel()
+        packed_weight_kernel[(n_rows, triton.cdiv(n_cols, 1024))](
+            self.conv.weight, packed_weight_out, n_cols, self.conv.weight.shape[0],
+            self.conv.weight.shape[1], self.conv.weight.shape[2:].numel(), BLOCK=1024,
         )
         batch, channels, height, width = x.shape
         out_height = (

@@ -1,6 +1,6 @@
 # x: torch.randn(BATCH, CHANNELS, SIDE, SIDE) is (32, 64, 224, 224) float32
 # max_pool2d, leaky_relu: one kernel.
-# max_pool2d_leaky_relu_kernel: n_elements = out.numel(). Each program computes one block of outputs and loops over the window.
+# max_pool2d_leaky_relu_kernel: n_cols = out.shape[2:].numel(), n_rows = x.shape[:2].numel(). Each program computes one block of outputs and loops over the window.
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -9,24 +9,24 @@ import triton.language as tl
 
 
 @triton.jit
-def max_pool2d_leaky_relu_kernel(x_ptr, out_ptr, n_elements, OH, OW, H, W, BLOCK: tl.constexpr):
+def max_pool2d_leaky_relu_kernel(x_ptr, out_ptr, n_cols, H, W, inner, BLOCK: tl.constexpr):
     # Each program computes one block of outputs and loops over the window.
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = i < n_elements
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = cols < n_cols
     acc = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
-    oh = i // OW % OH
-    ow = i % OW
-    bc = i // OW // OH
+    outer = cols // inner
+    offset = cols % inner
     for kh in range(3):
-        ih = oh * 2 + kh - 1
+        ih = outer * 2 + kh - 1
         for kw in range(3):
-            iw = ow * 2 + kw - 1
+            iw = offset * 2 + kw - 1
             x_mask = mask & (ih >= 0) & (ih < H) & (iw >= 0) & (iw < W)
-            offsets = (bc * H + ih) * W + iw
+            offsets = (row * H + ih) * W + iw
             x = tl.load(x_ptr + offsets, mask=x_mask, other=float("-inf"))
             acc = tl.maximum(acc, x)
     out = tl.where(acc > 0, acc, acc * 0.1)
-    tl.store(out_ptr + i, out, mask=mask)
+    tl.store(out_ptr + row * n_cols + cols, out, mask=mask)
 
 
 class ModelNew(nn.Module):
@@ -36,8 +36,9 @@ class ModelNew(nn.Module):
         out_height = (height - 1) // 2 + 1
         out_width = (width - 1) // 2 + 1
         out = torch.empty((*x.shape[:2], out_height, out_width), device=x.device, dtype=x.dtype)
-        n_elements = out.numel()
-        max_pool2d_leaky_relu_kernel[(triton.cdiv(n_elements, 256),)](
-            x, out, n_elements, *out.shape[2:], *x.shape[2:], BLOCK=256,
+        n_cols = out.shape[2:].numel()
+        n_rows = x.shape[:2].numel()
+        max_pool2d_leaky_relu_kernel[(n_rows, triton.cdiv(n_cols, 256))](
+            x, out, n_cols, *x.shape[2:], out.shape[-1], BLOCK=256,
         )
         return out

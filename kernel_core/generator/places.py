@@ -200,6 +200,12 @@ class KernelPlaces(KernelText):
         ):
             return
         self._used.add(wanted)
+        self._replace(name, wanted)
+        second = next((other for other in self.numbers if re.fullmatch(rf"{name}\d+", other)), "")
+        if second:  # the first of two equal names is free
+            self._replace(second, name)
+
+    def _replace(self, name: str, wanted: str) -> None:
         self._renamed[name] = wanted
         self.numbers = {wanted if key == name else key: text for key, text in self.numbers.items()}
         self.sizes = {wanted if key == name else key: size for key, size in self.sizes.items()}

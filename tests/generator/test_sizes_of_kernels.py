@@ -111,9 +111,14 @@ def test_blocks_lie_along_long_rows_where_elements_would_be_divided(expression, 
     [
         ("torch.relu(a)", ((7, 700),)),  # nothing is divided
         ("a * b", ((700, 40), (40,))),  # rows are short
-        ("a.flip(2) * b[:, None, None]", ((3, 5, 24, 31), (5,))),  # a column is divided all the same
+        ("a.transpose(0, 1) + 1", ((40, 700),)),  # so are those of the result
     ],
 )
 def test_blocks_of_elements_remain_where_rows_gain_nothing(expression, shapes):
     source = written(problem(expression, *(f"torch.randn{shape}" for shape in shapes)))
     assert "i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)" in source
+
+
+def test_where_elements_are_divided_all_the_same_the_index_of_a_row_is():
+    source = written(problem("a.permute(0, 2, 3, 1) + 1", "torch.randn(3, 5, 24, 31)"))
+    assert "outer = cols // inner" in source and "offset = cols % inner" in source

@@ -9,7 +9,7 @@ from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.places import ATOM
 from kernel_core.generator.schedules.geometry import name_geometry, position, taps_of
-from kernel_core.generator.schedules.written import Context, Written, block_of, store_outputs
+from kernel_core.generator.schedules.written import Context, Written, blocks_of, can_be_row, store_outputs
 
 BLOCK = 256
 
@@ -20,11 +20,12 @@ def write_direct(context: Context) -> Written:
     weight, own_in, out = anchor.inputs[1], anchor.channels, anchor.shape[1] // anchor.groups
     axes = image_letters(anchor.rank)
     names = (*axes[:2], *(f"O{axis}" for axis in axes[2:]))
-    kernel, group, coords, count = block_of(context, anchor, names)
+    blocks = blocks_of(context, anchor, names, BLOCK, 2 if can_be_row(anchor, 2, BLOCK) else 0)
+    kernel, coords = blocks.kernel, blocks.coords
     kernel.line("acc = tl.zeros((BLOCK,), dtype=tl.float32)")
     taps = taps_of(anchor)
     channels = Group("ic", (own_in,), ("IC",), depth=1 + max(tap.depth for tap in taps))
-    kernel.name_sizes([group, *taps, channels])
+    kernel.name_sizes([*blocks.groups, *taps, channels])
     kernel.name_axes(anchor.inputs[0].shape, axes)
     name_geometry(kernel, anchor)
     own = Text(f"{kernel.index(coords[1])[0]} // {kernel.size(out)}", groups_of(coords[1]), 2)
@@ -50,7 +51,7 @@ def write_direct(context: Context) -> Written:
     kernel.done[id(anchor)] = ("acc", frozenset(), tuple(coords))
     store_outputs(kernel, context.region, anchor, coords)
     plan = "Each program computes one block of outputs and sums over the kernel offsets."
-    return context.finish(kernel, {"BLOCK": str(BLOCK)}, f"(triton.cdiv({count}, {BLOCK}),)", plan)
+    return context.finish(kernel, {"BLOCK": str(BLOCK)}, blocks.grid, plan)
 
 
 def _loaded(kernel: Kernel, anchor: Value, front: list[Index], places: list[Index], taps: list[Group]) -> str:

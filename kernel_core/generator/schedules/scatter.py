@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel_core.generator.index import Index, Text, flatten, groups_of, letters
-from kernel_core.generator.schedules.written import Context, Written, block_of
+from kernel_core.generator.schedules.written import Context, Written, blocks_of
 
 BLOCK = 1024
 _ATOMIC = {"sum": "atomic_add", "amax": "atomic_max", "amin": "atomic_min"}
@@ -13,7 +13,8 @@ def write(context: Context) -> Written:
     """Writes of all elements of the source into a copy of the tensor; sums and extremes are atomic."""
     anchor = context.region.anchor
     x, source, *indices = anchor.inputs
-    kernel, _, coords, count = block_of(context, source, letters(source.rank))
+    blocks = blocks_of(context, source, letters(source.rank), BLOCK)
+    kernel, coords = blocks.kernel, blocks.coords
     names = [kernel.at(index, coords) for index in indices]
     place: list[Index] = []
     for how, number in anchor.axes:
@@ -30,11 +31,10 @@ def write(context: Context) -> Written:
     write = _ATOMIC.get(anchor.kind, "store")
     masked = f", mask={mask}" if mask else ""
     kernel.line(f"tl.{write}({pointer} + {offset}, {value}{masked})")
-    grid = f"(triton.cdiv({count}, {BLOCK}),)"
     does = "stores it" if anchor.kind == "store" else "adds it atomically" if anchor.kind == "sum" else (
         "keeps the extreme atomically"
     )  # fmt: skip
     plan = f"Each program loads one block of elements and {does} at the indexed positions."
-    written = context.finish(kernel, {"BLOCK": str(BLOCK)}, grid, plan)
+    written = context.finish(kernel, {"BLOCK": str(BLOCK)}, blocks.grid, plan)
     written.starts_from = x
     return written

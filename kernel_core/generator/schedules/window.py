@@ -6,7 +6,7 @@ from kernel_core.generator.index import Group, Index, Text, flatten, groups_of, 
 from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.schedules.rows import accumulator, filled, identity
-from kernel_core.generator.schedules.written import Context, Written, block_of, store_outputs
+from kernel_core.generator.schedules.written import Context, Written, blocks_of, can_be_row, store_outputs
 from kernel_core.generator.sizes import is_named, is_one
 
 BLOCK = 256
@@ -18,7 +18,8 @@ def write(context: Context) -> Written:
     lead = anchor.rank - len(anchor.kernel)
     axes = image_letters(len(anchor.kernel) + 2)[2:]
     names = (*letters(anchor.rank)[:lead], *(f"O{axis}" for axis in axes))
-    kernel, group, coords, count = block_of(context, anchor, names)
+    blocks = blocks_of(context, anchor, names, BLOCK, lead if can_be_row(anchor, lead, BLOCK) else 0)
+    kernel, coords = blocks.kernel, blocks.coords
     x = anchor.inputs[0]
     neutral = identity(anchor.kind, x.dtype)
     kernel.line(f"acc = {filled('(BLOCK,)', neutral, accumulator(x.dtype))}")
@@ -28,12 +29,12 @@ def write(context: Context) -> Written:
         Group(f"k{axis.lower()}", (size,), (f"K{axis}",))
         for axis, size in zip(axes, anchor.kernel, strict=True)
     ]
-    kernel.name_sizes([group, *loops])
+    kernel.name_sizes([*blocks.groups, *loops])
     _walk(kernel, loops, 0, anchor, coords, neutral)
     kernel.done[id(anchor)] = ("place" if anchor.kind == "argmax" else "acc", frozenset(), tuple(coords))
     store_outputs(kernel, context.region, anchor, coords)
     plan = "Each program computes one block of outputs and loops over the window."
-    return context.finish(kernel, {"BLOCK": str(BLOCK)}, f"(triton.cdiv({count}, {BLOCK}),)", plan)
+    return context.finish(kernel, {"BLOCK": str(BLOCK)}, blocks.grid, plan)
 
 
 def _walk(

@@ -99,14 +99,49 @@ class Context:
         )  # fmt: skip
 
 
-def block_of(context: Context, value: Value, names: Sequence[str]) -> tuple[Kernel, Group, list[Index], str]:
-    """A kernel whose programs own `BLOCK` elements of a tensor: with its group, the index and the count."""
-    group = Group("i", value.shape, tuple(names), mask="mask")
-    kernel = context.kernel([group])
-    count = kernel.total(product(value.shape), "n_elements", is_flat=True)
-    kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
-    kernel.line(f"mask = i < {count}")
-    return kernel, group, [group.digit(axis) for axis in range(value.rank)], count
+@dataclass
+class Blocks:
+    """A kernel whose programs own `BLOCK` elements of a tensor each."""
+
+    kernel: Kernel
+    groups: list[Group]
+    coords: list[Index]
+    grid: str
+
+
+_MOST_BLOCKS = 65535
+"""Programs along the second axis of a grid."""
+
+
+def can_be_row(value: Value, axis: int, block: int) -> bool:
+    """True if the axes of a tensor from `axis` on fill half a block, and no more blocks than a grid has."""
+    return 0 < axis < value.rank and block // 2 <= int(product(value.shape[axis:])) <= _MOST_BLOCKS * block
+
+
+def blocks_of(context: Context, value: Value, names: Sequence[str], block: int, axis: int = 0) -> Blocks:
+    """Blocks of all elements of a tensor; with `axis`, of rows that are its axes from this one on.
+
+    The index of all elements is `int64`, which a GPU divides slowly; in a row it is `int32`.
+    """
+    shape = value.shape
+    if not axis:
+        group = Group("i", shape, tuple(names), mask="mask")
+        kernel = context.kernel([group])
+        count = kernel.total(product(shape), "n_elements", is_flat=True)
+        kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
+        kernel.line(f"mask = i < {count}")
+        coords = [group.digit(k) for k in range(value.rank)]
+        return Blocks(kernel, [group], coords, f"(triton.cdiv({count}, {block}),)")
+    row = Group("row", shape[:axis], tuple(names[:axis]))
+    cols = Group("cols", shape[axis:], tuple(names[axis:]), mask="mask")
+    kernel = context.kernel([row, cols])
+    length = kernel.total(product(shape[axis:]), "n_cols")
+    number = kernel.total(product(shape[:axis]), "n_rows", is_flat=True, is_argument=False)
+    kernel.line("row = tl.program_id(0).to(tl.int64)")
+    kernel.line("cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)")
+    kernel.line(f"mask = cols < {length}")
+    coords = [*map(row.digit, range(axis)), *map(cols.digit, range(value.rank - axis))]
+    return Blocks(kernel, [row, cols], coords, f"({number}, triton.cdiv({length}, {block}))")
 
 
 def store_outputs(kernel: Kernel, region: Region, anchor: Value, coords: list[Index]) -> None:
