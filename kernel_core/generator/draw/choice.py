@@ -25,7 +25,7 @@ CORE = frozenset(
 )  # fmt: skip
 """Operators that no draw can do without."""
 SHARES = {
-    "layer": 12, "convolution": 18, "product": 13, "reduction": 11, "arithmetic": 8, "pointwise": 8,
+    "layer": 12, "convolution": 24, "product": 13, "reduction": 11, "arithmetic": 8, "pointwise": 8,
     "layout": 5, "indexing": 6, "loss": 6, "pooling": 6, "resampling": 3, "norm": 5, "softmax": 4, "scan": 4,
     "order": 2, "comparison": 2, "attention": 1, "bits": 1,
 }  # fmt: skip
