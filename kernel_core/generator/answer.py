@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten
 
 from kernel_core.generator.calls import nest_text
 from kernel_core.generator.fuse import Plan, Region
-from kernel_core.generator.ir import CHEAP, Value, make
+from kernel_core.generator.ir import CHEAP, Value, make, walk
 from kernel_core.generator.launches import WHY_COPIED, Launches
 from kernel_core.generator.module import input_texts, kept
 from kernel_core.generator.names import take_name
@@ -99,16 +99,16 @@ class Writer(Launches):
 
     def __init__(self, problem: Problem, graph: Graph, precision: str) -> None:
         self.problem, self.graph, self.precision = problem, graph, precision
-        leaves = [leaf for leaf in tree_flatten(graph.outputs)[0] if isinstance(leaf, Value)]
-        if not leaves:
+        self.leaves = tuple(leaf for leaf in tree_flatten(graph.outputs)[0] if isinstance(leaf, Value))
+        if not self.leaves:
             raise Unreadable("forward returns no tensor")
-        self.outputs = rewritten(leaves)
+        self.outputs = rewritten(self.leaves)
         self.plan = Plan(self.outputs)
         self.has_calls = any(value.op == "call" for value in self.plan.values)
         if not self.plan.regions and not self.has_calls:  # views alone: kernels copy them
             self.outputs = [make("copy", (view,), view.shape, view.dtype) for view in self.outputs]
             self.plan = Plan(self.outputs)
-        self.final = dict(zip(map(id, leaves), self.outputs, strict=True))
+        self.final = dict(zip(map(id, self.leaves), self.outputs, strict=True))
         super().__init__(graph, self.plan, self.outputs)
         self.kernel_names: set[str] = set()
         self.calls: dict[int, list[tuple[int, str]]] = {}
@@ -140,11 +140,11 @@ class Writer(Launches):
     def computes(self) -> bool:
         """True if a kernel computes with elements of tensors; moving, masking and converting them is less."""
         has_elements = set[int]()
-        for value in self.plan.values:
+        for value in walk(self.leaves):
             if value.op in ("leaf", "call") or any(id(tensor) in has_elements for tensor in value.tensors):
                 has_elements.add(id(value))
                 is_work = value.entry.name not in _MASKS if value.op == "point" else value.op not in _MOVES
-                if is_work and value.origin[1] != "bias":
+                if is_work:
                     return True
         return False
 

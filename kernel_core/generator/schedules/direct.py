@@ -9,7 +9,7 @@ from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.places import ATOM
 from kernel_core.generator.schedules.geometry import name_geometry, position, taps_of
-from kernel_core.generator.schedules.written import Context, Written, blocks_of, can_be_row, store_outputs
+from kernel_core.generator.schedules.written import Context, Written, blocks_of, store_outputs
 
 BLOCK = 256
 
@@ -20,7 +20,7 @@ def write_direct(context: Context) -> Written:
     weight, own_in, out = anchor.inputs[1], anchor.channels, anchor.shape[1] // anchor.groups
     axes = image_letters(anchor.rank)
     names = (*axes[:2], *(f"O{axis}" for axis in axes[2:]))
-    blocks = blocks_of(context, anchor, names, BLOCK, 2 if can_be_row(anchor, 2, BLOCK) else 0)
+    blocks = blocks_of(context, anchor, names, BLOCK, 2)
     kernel, coords = blocks.kernel, blocks.coords
     kernel.line("acc = tl.zeros((BLOCK,), dtype=tl.float32)")
     taps = taps_of(anchor)

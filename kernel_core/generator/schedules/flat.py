@@ -29,9 +29,9 @@ def write(context: Context) -> Written:
     blocks, plan = _stored(context, 0), "Each program computes one block of elements."
     if _num_divisions(blocks.kernel):
         along = []
-        for axis in range(1, value.rank):
+        for axis in (axis for axis in range(value.rank) if can_be_row(value, axis, BLOCK)):
             with suppress(Unfusable):
-                along += [_stored(context, axis)] if can_be_row(value, axis, BLOCK) else []
+                along.append(_stored(context, axis))
         if along:
             blocks = min(along, key=lambda tried: _num_divisions(tried.kernel))
             plan = "Each program computes one block of a row."

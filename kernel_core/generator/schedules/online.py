@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 
 from kernel_core.generator.ir import Value, is_point
-from kernel_core.generator.schedules.rows import LOWEST, Rows
+from kernel_core.generator.schedules.rows import LOWEST, Rows, filled, identity
 
 
 def pairs_of(reductions: Sequence[Value]) -> dict[int, Value]:
@@ -26,32 +26,22 @@ def pairs_of(reductions: Sequence[Value]) -> dict[int, Value]:
 
 def _first_of(second: Value) -> Value | None:
     """The maximum of a softmax's sum, or the sum of a variance's."""
-    (apart,) = second.inputs[0].tensors[:1] or (None,)
-    if not is_point(apart, "sub_") or len(second.inputs[0].tensors) != 1:
+    term = second.inputs[0]
+    if not (is_point(term, "exp") or is_point(term, "square")) or not is_point(term.inputs[0], "sub_"):
         return None
-    x, center = apart.inputs
-    if is_point(second.inputs[0], "exp"):
-        first, kind = center, "amax"
-    elif is_point(second.inputs[0], "square") and is_point(center, "true_divide"):
-        first, kind = center.inputs[0], "sum"
-    else:
-        return None
+    x, first = term.inputs[0].inputs
+    kind = "amax"
+    if is_point(term, "square"):
+        first, kind = first.inputs[0] if is_point(first, "true_divide") else None, "sum"
     is_reduced = isinstance(first, Value) and first.op == "reduce" and first.kind == kind
     return first if is_reduced and first.dims == second.dims and first.inputs[0] is x else None
 
 
 def begin(rows: Rows, kind: str, first: str, second: str) -> None:
     """Write the values before the first block; `kind` is that of the first reduction."""
-    lowest = LOWEST if kind == "amax" else "0.0"
-    if rows.shape.has_tile:
+    for name, value in ((first, identity(kind, torch.float32)), (second, "0.0")):
         tile = rows.shape.tile.replace("BLOCK", "1")
-        is_zero = lowest == "0.0"
-        made = f"tl.zeros({tile}, dtype=" if is_zero else f"tl.full({tile}, {lowest}, dtype="
-        rows.kernel.line(f"{first} = {made}tl.float32)")
-        rows.kernel.line(f"{second} = tl.zeros({tile}, dtype=tl.float32)")
-    else:
-        rows.kernel.line(f"{first} = {lowest}")
-        rows.kernel.line(f"{second} = 0.0")
+        rows.kernel.line(f"{name} = {filled(tile, value, 'tl.float32') if rows.shape.has_tile else value}")
 
 
 def step(rows: Rows, kind: str, first: str, second: str, x: str) -> None:

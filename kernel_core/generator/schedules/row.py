@@ -97,7 +97,7 @@ def _walk_level(
     kernel, coords = rows.kernel, rows.coords(True)
     own = {id(second) for second in online.values()}
     indexed = {(id(value.inputs[0]), value.kind[3:]) for value in reductions if value.kind.startswith("arg")}
-    squares = {id(second) for second in online.values() if second.inputs[0].entry.name == "square"}
+    squares = {id(online[id(value)]) for value in reductions if id(value) in online and value.kind == "sum"}
     names = {
         id(value): kernel.fresh("squares" if id(value) in squares else _name(value)) for value in reductions
     }
@@ -107,15 +107,19 @@ def _walk_level(
         if id(value) not in own | set(online) and (id(value.inputs[0]), value.kind[1:]) not in indexed
     ]
     running = {id(value): _begin(rows, value) for value in plain}
-    firsts = [value for value in reductions if id(value) in online]
-    for first in firsts:
-        begin(rows, first.kind, names[id(first)], names[id(online[id(first)])])
+    pairs = {
+        id(value): (value.kind, names[id(value)], names[id(online[id(value)])])
+        for value in reductions
+        if id(value) in online
+    }
+    for pair in pairs.values():
+        begin(rows, *pair)
     for _ in rows.walk():
         for value in plain:
             _step(rows, value, running[id(value)], _element(rows, value, coords))
-        for first in firsts:
-            pair = names[id(first)], names[id(online[id(first)])]
-            step(rows, first.kind, *pair, _element(rows, first, coords))
+        for value in reductions:
+            if id(value) in pairs:
+                step(rows, *pairs[id(value)], _element(rows, value, coords))
     for value in plain:
         name, last = names[id(value)], running[id(value)]
         if value.kind.startswith("arg"):

@@ -6,7 +6,7 @@ from kernel_core.generator.index import Group, Index, Text, flatten, groups_of, 
 from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.schedules.rows import accumulator, filled, identity
-from kernel_core.generator.schedules.written import Context, Written, blocks_of, can_be_row, store_outputs
+from kernel_core.generator.schedules.written import Context, Written, blocks_of, store_outputs
 from kernel_core.generator.sizes import is_named, is_one
 
 BLOCK = 256
@@ -18,7 +18,7 @@ def write(context: Context) -> Written:
     lead = anchor.rank - len(anchor.kernel)
     axes = image_letters(len(anchor.kernel) + 2)[2:]
     names = (*letters(anchor.rank)[:lead], *(f"O{axis}" for axis in axes))
-    blocks = blocks_of(context, anchor, names, BLOCK, lead if can_be_row(anchor, lead, BLOCK) else 0)
+    blocks = blocks_of(context, anchor, names, BLOCK, lead)
     kernel, coords = blocks.kernel, blocks.coords
     x = anchor.inputs[0]
     neutral = identity(anchor.kind, x.dtype)

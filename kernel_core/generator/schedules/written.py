@@ -119,12 +119,12 @@ def can_be_row(value: Value, axis: int, block: int) -> bool:
 
 
 def blocks_of(context: Context, value: Value, names: Sequence[str], block: int, axis: int = 0) -> Blocks:
-    """Blocks of all elements of a tensor; with `axis`, of rows that are its axes from this one on.
+    """Blocks of rows that are a tensor's axes from `axis` on; of all elements where these can be no row.
 
     The index of all elements is `int64`, which a GPU divides slowly; in a row it is `int32`.
     """
     shape = value.shape
-    if not axis:
+    if not can_be_row(value, axis, block):
         group = Group("i", shape, tuple(names), mask="mask")
         kernel = context.kernel([group])
         count = kernel.total(product(shape), "n_elements", is_flat=True)
