@@ -73,6 +73,66 @@ def test_each_kernel_keeps_its_own_launches() -> None:
     assert (second.bytes_accessed, second.programs) == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("programs", "factor"),
+    [(5, 10), (30, 30), (10**6, 100)],
+    ids=["as all bytes", "as its programs", "at most as the operations"],
+)
+def test_bytes_of_a_kernel_grow_with_its_programs_between_bytes_and_operations_of_the_reference(
+    programs: int, factor: int
+) -> None:
+    works = [_kernel(bytes_accessed=8, bytes_distinct=8)]
+    [large] = works_at_own_sizes(works, _EAGER, Rehearsal((("k", programs),), ()), "H200", [("k", 1)])
+    assert (large.bytes_accessed, large.bytes_distinct) == (8 * factor, 8 * factor)
+
+
+def test_a_small_kernel_beside_a_product_is_no_decoy_where_small_sizes_keep_the_weight(
+    judge_text: Callable[..., Evaluation],
+) -> None:
+    problem = """
+BATCH = 16384
+WIDTH = 2048
+
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, 1024)
+    def forward(self, x):
+        return torch.relu(self.linear(x))
+
+def get_inputs():
+    return [torch.randn(BATCH, WIDTH)]
+
+def get_init_inputs():
+    return [WIDTH]
+"""
+    text = """
+@triton.jit
+def relu(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + index, tl.maximum(tl.load(x_ptr + index, mask=index < n), 0.0), mask=index < n)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, 1024)
+    def forward(self, x):
+        x = self.linear(x)
+        out = torch.empty_like(x)
+        relu[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+        return out
+"""
+    evaluation = judge_text(problem, text, BATCH=64)
+    assert evaluation.verdict is Verdict.CORRECT
+    # Output read and written, beside a product at the rate of exact float32.
+    own_ms = 2 * 16384 * 1024 * 4 / GPUS["H200"].dram_bytes_per_s * 1e3
+    assert evaluation.provenance is not None and evaluation.traffic is not None
+    own_share = evaluation.provenance.own_kernel_share
+    assert own_share is not None
+    assert own_share * evaluation.traffic.predicted_ms == pytest.approx(own_ms, rel=0.3)
+
+
 def test_library_operators_are_counted_as_they_are_there() -> None:
     works = [_kernel(), Work("aten::sum", False, 8, 8)]
     rehearsal = Rehearsal((("k", 500),), (Work("aten::mm", False, 10**9, 10**9),))

@@ -148,7 +148,7 @@ def works_at_own_sizes(
     """Works counted at the run sizes, scaled to the problem's own sizes. Own kernels are scaled and spread
     over the launches there, and the library's works are taken from there. They never count for less than the
     scaled counts. Without a dry run only the launches that `ran` are known."""
-    counted = scaled(works, eager)
+    counted = scaled(works, eager, _growth(ran, rehearsal.launches) if rehearsal is not None else None)
     own = [work for work in counted if work.own]
     if rehearsal is None:
         is_known = bool(ran) and eager.at_own_sizes
@@ -156,6 +156,15 @@ def works_at_own_sizes(
     rehearsed = _spread_by_kernel(own, rehearsal.launches)
     rehearsed += [as_much_as_all(work, eager) for work in rehearsal.works]
     return max(rehearsed, counted, key=lambda some: predict(some, gpu)[0].predicted_ms)
+
+
+def _growth(ran: Sequence[tuple[str, int]], there: Sequence[tuple[str, int]]) -> dict[str, float]:
+    """Return the factor by which the programs of each kernel grow, over all its launches."""
+    before, after = (Counter[str](), Counter[str]())
+    for programs, launches in ((before, ran), (after, there)):
+        for name, number in launches:
+            programs[name] += number
+    return {name: after[name] / number for name, number in before.items() if number}
 
 
 def ran_as(case: Case) -> list[tuple[str, int]]:

@@ -40,6 +40,13 @@ class EagerTraffic:
     at_own_sizes: bool
     run_operations: int = 0
 
+    def bytes_factor(self, growth: float) -> float:
+        """Return the factor of a kernel's bytes whose programs grow by `growth` from the run sizes.
+
+        Where a large weight keeps its size, all bytes together grow less than those of a kernel behind it.
+        """
+        return min(max(growth, self.bytes_ratio), max(self.bytes_ratio, self.operations_ratio))
+
 
 def count_eager(reference: Reference) -> EagerTraffic:
     """The work of eager mode at the problem's own sizes; falls back on the run sizes."""
@@ -79,17 +86,19 @@ def _count(problem: Problem, source: str, needed: Sequence[int], device: str) ->
     return counter.works, sum(tensor.numel() * tensor.element_size() for tensor in certain)
 
 
-def scaled(works: Sequence[Work], eager: EagerTraffic) -> list[Work]:
-    """Works counted at the run sizes, as they would be at the problem's own."""
-    larger = (
-        replace(
-            work,
-            bytes_accessed=round(work.bytes_accessed * eager.bytes_ratio),
-            bytes_distinct=round(work.bytes_distinct * eager.bytes_ratio),
-            operations={kind: round(n * eager.operations_ratio) for kind, n in work.operations.items()},
-        )
-        for work in _with_least_operations(works, eager.run_operations)
-    )
+def scaled(
+    works: Sequence[Work], eager: EagerTraffic, growth: Mapping[str, float] | None = None
+) -> list[Work]:
+    """Works counted at the run sizes, as they would be at the problem's own.
+
+    `growth` is the factor by which the programs of each own kernel grow, as far as it is known.
+    """
+    larger = []
+    for work in _with_least_operations(works, eager.run_operations):
+        factor = eager.bytes_factor((growth or {}).get(work.name, 0.0) if work.own else 0.0)
+        operations = {kind: round(n * eager.operations_ratio) for kind, n in work.operations.items()}
+        accessed, distinct = (round(n * factor) for n in (work.bytes_accessed, work.bytes_distinct))
+        larger.append(replace(work, bytes_accessed=accessed, bytes_distinct=distinct, operations=operations))
     return [as_much_as_all(work, eager) for work in larger]
 
 
