@@ -69,12 +69,19 @@ class Launches:
             written = ready[id(item)]
             start = written.starts_from
             own = [] if start is None or start.op == "full" else [self._base(start)]
-            return own + [
+            own += [
                 self._base(argument)
                 for argument in written.tensors.values()
                 if argument not in written.outputs
             ]
+            return own or self._calls_named_by(written)
         return [self._base(tensor) for tensor in item[0].tensors]
+
+    def _calls_named_by(self, written: Written) -> list[Value]:
+        """Results of calls whose sizes a launch without other tensors names."""
+        shapes = [host(size) for output in written.outputs for size in output.shape]
+        text = " ".join([*shapes, *map(canonical, written.sizes.values())])
+        return [value for value in self.plan.values if value.op == "call" and value.key in text]
 
     def _base(self, value: Value) -> Value:
         while value.op == "transposed" or (value.op in CHEAP and id(value) not in self.plan.materialised):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextvars import ContextVar
 from typing import Any
 
@@ -15,6 +16,9 @@ from kernel_core.generator.sizes import (
     run_of,
     single_dimensions,
 )
+
+_RESULT = re.compile(r"<(\d+)>")
+"""The key of a result of torch's, before it has a name."""
 
 
 def take_name(wanted: str, taken: set[str], mark: str = "") -> str:
@@ -71,8 +75,17 @@ def unify(size: int, other: int) -> None:
     names = NAMES.get(None)
     if names is None or not isinstance(size, Size) or not (is_named(size) and is_named(other)):
         return
-    if canonical(size) != canonical(other):
-        names.equal[canonical(other)] = size
+    text, its = canonical(size), canonical(other)
+    # The host knows the size of a result of torch's only after the call.
+    if isinstance(other, Size) and _made_at(text) > _made_at(its):
+        text, its, size = its, text, other
+    if text != its:
+        names.equal[its] = size
+
+
+def _made_at(text: str) -> int:
+    """The number of the last result of torch's that a text names; -1 for inputs and weights alone."""
+    return max(map(int, _RESULT.findall(text)), default=-1)
 
 
 def expands(size: int, to: int) -> None:

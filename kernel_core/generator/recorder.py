@@ -28,10 +28,11 @@ from kernel_core.generator.decompose import FAULTS, decomposed, paired
 from kernel_core.generator.ir import ORIGIN, Unsupported, Value, make
 from kernel_core.generator.names import NAMES, Names
 from kernel_core.generator.operators.indexing import assign
+from kernel_core.generator.recurrent import CELLS, cell_step, sequence_shapes
 from kernel_core.generator.shapes import Shape, dimensions
 from kernel_core.generator.sizes import host, without_text
 
-OPAQUE = (nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.TransformerEncoderLayer)
+OPAQUE = (nn.RNNBase, nn.MultiheadAttention, nn.TransformerEncoderLayer)
 """Layers that call what has no name in torch's interface; they stay layers."""
 LAYERS = {
     nn.Linear: "linear", nn.Bilinear: "bilinear",
@@ -64,15 +65,6 @@ class Graph:
     """Names of the operators in order, as torch spells them."""
 
 
-def _one_step(module: nn.RNNBase, x: torch.Tensor, *state: Any, **named: Any) -> Any:
-    """Shapes of a recurrent layer's results from one step: thousands of fake ones take minutes."""
-    axis = 1 if module.batch_first and x.dim() == 3 else 0
-    length = x.shape[axis]
-    output, *rest = module.forward(x.narrow(axis, 0, 1), *state, **named)
-    shape = [length if k == axis else size for k, size in enumerate(output.shape)]
-    return output.new_empty(shape), *rest
-
-
 class Recorder(TorchFunctionMode):
     """Makes a value of each tensor that torch's functions return."""
 
@@ -102,13 +94,15 @@ class Recorder(TorchFunctionMode):
         call = nn.Module.__call__
 
         def layer(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(module, CELLS):
+                return cell_step(module, *args, **kwargs)
             function = LAYERS.get(type(module))
             if not isinstance(module, OPAQUE) and function not in self._library:
                 return call(module, *args, **kwargs)
             plain = tree_map(without_text, (args, kwargs))
             with torch._C.DisableTorchFunction():
                 if isinstance(module, nn.RNNBase):
-                    result = _one_step(module, *plain[0], **plain[1])
+                    result = sequence_shapes(module, *plain[0], **plain[1])
                 else:
                     result = call(module, *plain[0], **plain[1])
             if function is not None:

@@ -20,7 +20,7 @@ from kernel_core.records import Constant, Precision, Problem, sha256_text
 _NO_INIT_INPUTS = "\n\ndef get_init_inputs():\n    return []\n"
 """Default `get_init_inputs`: `Model` is constructed without arguments."""
 _MAKERS = ("get_inputs", "get_init_inputs")
-_LEAST_NUMBER = 16
+LEAST_NUMBER = 16
 """The least number in `get_inputs` or `get_init_inputs` that is taken for a size: others count dimensions."""
 _DIRECTIVE = re.compile(r"#\s*(cpu|family|tags|precision):\s*(.*\S)\s*$")
 _LARGEST_CONSTANT = 1 << 63
@@ -317,7 +317,7 @@ def _numbers_in(function: ast.FunctionDef) -> Iterator[_Assignment]:
         (node.lineno, node.col_offset, node.value, node)
         for statement in function.body
         for node in ast.walk(statement)
-        if isinstance(node, ast.Constant) and type(node.value) is int and node.value >= _LEAST_NUMBER
+        if isinstance(node, ast.Constant) and type(node.value) is int and node.value >= LEAST_NUMBER
     ]
     for position, (_, _, number, node) in enumerate(sorted(numbers, key=lambda entry: entry[:2])):
         yield _assigned(f"{function.name}[{position}]", number, node)

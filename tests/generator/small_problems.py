@@ -205,6 +205,18 @@ BY_SCHEDULE = {
     "rms_norm": problem("F.rms_norm(a, (77,))", ROWS),
     "cross_entropy": problem("F.cross_entropy(a, b)", ROWS, "torch.randint(0, 77, (5,))"),
     "linear": problem("torch.relu(self.fc(a)) * 0.5", ROWS, layers="self.fc = nn.Linear(77, 35)"),
+    "cells": problem(
+        "self.lstm(a, (b, b * 2)), self.gru(a, b), self.rnn(b)",
+        ROWS,
+        "torch.randn(5, 8)",
+        layers="self.lstm, self.gru = nn.LSTMCell(77, 8), nn.GRUCell(77, 8, bias=False)\n"
+        "        self.rnn = nn.RNNCell(8, 9, nonlinearity='relu')",
+    ),
+    "cells_without_a_state": problem(
+        "self.lstm(a), self.gru(a), torch.ones(3, 5) @ a",
+        ROWS,
+        layers="self.lstm, self.gru = nn.LSTMCell(77, 8), nn.GRUCell(77, 8)",
+    ),
     "product_with_a_column": problem("torch.relu(a @ b)", "torch.randn(21, 70)", "torch.randn(70, 1)"),
     "product_of_a_turned_matrix": problem("a.t() @ b + 1", "torch.randn(70, 21)", "torch.randn(70, 1)"),
     "product_with_a_row": problem("a.exp() @ b", "torch.randn(1, 70)", "torch.randn(70, 81)"),

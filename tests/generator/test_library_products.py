@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from kernel_core.generator.answer import answer
@@ -33,6 +35,38 @@ def test_sizes_of_a_product_are_read_behind_it():
     for name in ("matmul", "matmul_2", "matmul_3"):
         made = next(index for index, line in enumerate(lines) if line.strip().startswith(f"{name} ="))
         assert all(index > made for index, line in enumerate(lines) if f" {name}." in line.split("=")[-1])
+
+
+def undefined_names(source: str) -> set[str]:
+    """Return local names of `forward` that are read before they are assigned."""
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    forward = next(node for node in functions if node.name == "forward")
+    names = [node for statement in forward.body for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    stored = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    known, early = {argument.arg for argument in forward.args.args}, set[str]()
+    for statement in forward.body:
+        own = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+        early |= {node.id for node in own if isinstance(node.ctx, ast.Load) and node.id in stored - known}
+        known |= {node.id for node in own if isinstance(node.ctx, ast.Store)}
+    return early
+
+
+def test_sizes_of_a_product_are_read_behind_it_where_they_equal_those_of_a_tensor_before_it():
+    residual = "torch.bmm(w, a.flatten(2).transpose(1, 2)) - w.sum(-1, keepdim=True)"
+    weights = "torch.softmax(torch.conv2d(a, b).flatten(2), 1)"
+    source = answered(
+        f"(lambda w: F.normalize({residual}, dim=2))({weights})",
+        "torch.randn(2, 8, 5, 7)",
+        "torch.randn(6, 8, 1, 1)",
+    ).source
+    assert "torch.bmm" in source and not undefined_names(source)
+
+
+def test_an_initial_state_is_made_behind_the_product_that_its_size_comes_from():
+    chain = "self.second(self.first(a @ b))"
+    layers = "self.first, self.second = nn.GRUCell(20, 8), nn.RNNCell(8, 9)"
+    read = asked(chain, "torch.randn(40, 33)", "torch.randn(33, 20)", layers=layers)
+    assert not undefined_names(answer(read, library=PRODUCTS).source)
 
 
 def asked(expression: str, *inputs: str, layers: str = "pass"):

@@ -85,3 +85,30 @@ def test_named_sizes_that_are_equal_by_chance_stay_several_sizes():
     )
     shared = SharedSizes(with_members(parse_problem(text, id="test/shapes", suite="test")))
     assert all(shared.with_size(name, 7) == {name: 7} for name in "MKN")
+
+
+HEADS = """
+class Model(nn.Module):
+    def forward(self, q, k, v):
+        k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
+        return F.scaled_dot_product_attention(q, k, v)
+
+def get_inputs():
+    return [torch.rand(2, {heads}, 512, 64), torch.rand(2, {few}, 512, 64), torch.rand(2, {few}, 512, 64)]
+"""
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    st.sampled_from((16, 24, 32, 48)), st.sampled_from((2, 4, 8)), st.sampled_from((USUAL, FOR_MANY_STEPS))
+)
+def test_heads_of_queries_remain_a_multiple_of_fewer_heads_of_keys(heads, few, scale):
+    text = HEAD.replace("import torch.nn as nn", "import torch.nn as nn\nimport torch.nn.functional as F")
+    text += HEADS.format(heads=heads, few=few)
+    problem = with_members(parse_problem(text, id="test/heads", suite="test"))
+    run = with_small_sizes(problem, scale).cpu_constants
+    reference = Reference(problem, run)
+    tried = [run, *grown_sizes(reference), *turning_sizes(reference), *turning_sizes(reference, TO_LAUNCH)]
+    for sizes in tried:
+        queries, keys, _ = (tensor.shape for tensor in inputs_at(problem, sizes))
+        assert queries[1] % keys[1] == 0

@@ -378,3 +378,43 @@ def test_sizes_without_an_output_element_do_not_fit_together():
     problem = parse_problem(source, id="test/empty", suite="test")
     assert need_of(problem, {"W": 2}) is not None
     assert need_of(problem, {"W": 1}) is None
+
+
+WINDOWS = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        b, h, w, c = x.shape
+        x = x.view(b, h // 7, 7, w // 7, 7, c).permute(0, 1, 3, 2, 4, 5)
+        return x.reshape(-1, 49, c)
+
+def get_inputs():
+    return [torch.randn(8, 56, 56, 96)]
+"""
+
+
+def test_a_size_that_needs_a_factor_which_no_number_names_becomes_an_exact_part():
+    sizes = with_small_sizes(parse_problem(WINDOWS, id="mine", suite="mine")).cpu_constants
+    assert sizes == {"get_inputs[0]": 14, "get_inputs[1]": 14}
+
+
+CACHE = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, cache, x, places):
+        return cache.index_copy(1, places, x)
+
+def get_inputs():
+    return [torch.zeros(8, ROWS, 256), torch.randn(8, 4, 256), torch.tensor([3, 17, 500, 900])]
+"""
+
+
+@pytest.mark.parametrize("rows", [1024, 4096])
+def test_indices_that_a_reference_needs_stay_within_bounds(rows):
+    own = parse_problem(CACHE.replace("ROWS", str(rows)), id="mine", suite="mine")
+    small = with_small_sizes(own)
+    assert need_of(small, small.cpu_constants, "cpu") is not None

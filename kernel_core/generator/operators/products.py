@@ -12,6 +12,7 @@ from kernel_core.generator.build import (
     as_float,
     broadcast,
     cast,
+    expand,
     iota,
     mul,
     permute,
@@ -35,7 +36,11 @@ def dot(a: Value, b: Value) -> Value:
         raise Unsupported(f"a product of {a.dtype} and {b.dtype}")
     batch = broadcast([a.shape[:-2], b.shape[:-2]])
     unify(a.shape[-1], b.shape[-2])
-    return make("dot", (a, b), [*batch, a.shape[-2], b.shape[-1]], a.dtype)
+    shape = [*batch, a.shape[-2], b.shape[-1]]
+    for operand, other, axis in ((a, b, -2), (b, a, -1)):
+        if operand.op == "full":  # such as the first state of a recurrent layer
+            return expand(mul(reduce(other, "sum", axis, keepdim=True), operand.inputs[0]), shape)
+    return make("dot", (a, b), shape, a.dtype)
 
 
 @operator("matmul", "mm", "bmm")

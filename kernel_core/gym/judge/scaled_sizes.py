@@ -198,12 +198,14 @@ class _SizeLimits:
     def thinned(self, sizes: Sizes) -> Sizes:
         """Return about a sixteenth of each size, or a quarter, where that needs fewer bytes and leaves widths
         of at least `_LEAST_WIDTH`: a kernel may rely on a width, such as that of a head."""
-        now, thin = need_of(self._problem, sizes), Sizes()
+        now, thin, own = need_of(self._problem, sizes), Sizes(), self._problem.constants
         if now is None:
             return thin
         for name, size in _whole(sizes).items():
             for smaller in filter(None, (divided(size, 16), divided(size, 4))):
                 change = self._shared.with_size(name, smaller)
+                if not self._shared.keep_multiples(own | change):
+                    continue
                 need = need_of(self._problem, {**sizes, **change})
                 if need is None or need.num_bytes >= now.num_bytes or need.broadcasts_more_than(now):
                     continue

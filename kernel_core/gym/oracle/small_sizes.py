@@ -23,7 +23,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernel_core.problems.source import at_precision, parse_problem, with_members
@@ -132,10 +132,20 @@ def divided(value: int, divisor: int, *, freely: bool = False) -> int | None:
     for block in _BLOCKS:
         blocks, rest = divmod(value, block)
         smaller = blocks // divisor * block + rest
-        keeps = _is_power(smaller) == _is_power(value) and (smaller % 2 == value % 2 or _is_power(value))
-        if blocks >= divisor and smaller < value and keeps:
+        if blocks >= divisor and smaller < value and _is_alike(smaller, value):
             return smaller
     return value // divisor if freely and value >= divisor else None
+
+
+def _exactly(value: int, divisor: int) -> int | None:
+    """The part `1 / divisor` of a multiple of the divisor, under the conditions of `divided`."""
+    smaller, rest = divmod(value, divisor)
+    return smaller if not rest and _is_alike(smaller, value) else None
+
+
+def _is_alike(smaller: int, value: int) -> bool:
+    """True if both are powers of two, or neither is and both have one parity."""
+    return _is_power(smaller) == _is_power(value) and (smaller % 2 == value % 2 or _is_power(value))
 
 
 def _is_power(value: int) -> bool:
@@ -161,11 +171,15 @@ def _found(source: str, precision: Precision, scale: Scale) -> tuple[Problem, di
         if now.num_bytes > max(_STILL_LARGE, scale.floors[0].enough) * scale.most_bytes:
             problem = with_tuples
             sizes, _ = _divided_down(problem, _whole_numbers(problem), need, scale)
-        return problem, sizes
+        # Without data an index that is out of bounds at these sizes does not show.
+        if sizes == _whole_numbers(problem) or _need(problem, sizes, "cpu") is not None:
+            return problem, sizes
+    else:
+        sizes = whole
     for tried in (problem, with_tuples):
         if grown := _grown(tried, scale):
             return tried, grown
-    return problem, whole
+    return problem, sizes
 
 
 def _grown(problem: Problem, scale: Scale) -> dict[str, int] | None:
@@ -231,8 +245,11 @@ def _smaller(
 ) -> tuple[dict[str, int], Need] | None:
     """The first division that the problem takes and that makes its tensors smaller."""
     excess, own = math.ceil(now.num_bytes / scale.most_bytes), _whole_numbers(problem)
-    for tried in _divided(sizes, excess, floors.others, _shared_sizes(problem), bool(scale.least)):
+    shared = _shared_sizes(problem)
+    for tried in _divided(sizes, excess, floors.others, shared, bool(scale.least)):
         if floors.others > 1 and not _keeps_divisors(own, tried):
+            continue
+        if not shared.keep_multiples(tried):
             continue
         if any(tried.get(name, size) < size for name, size in scale.least):
             continue
@@ -253,11 +270,16 @@ def _divided(
     sizes: dict[str, int], excess: int, floor: int, shared: SharedSizes, also_below: bool
 ) -> Iterator[dict[str, int]]:
     """Sizes with one value divided, the largest first and by no more than there is too much. Those that are
-    below the floor already are divided if `also_below`."""
-    for divisor in _DIVISORS:
+    below the floor already are divided if `also_below`. Exact parts come last: a window of 7 divides 14, the
+    quarter of 56, and not 12."""
+    ways: tuple[Callable[[int, int], int | None], ...] = (
+        functools.partial(divided, freely=floor == 1),
+        _exactly,
+    )
+    for part_of, divisor in itertools.product(ways, _DIVISORS):
         for value in sorted(set(sizes.values()), reverse=True):
             names = [name for name, size in sizes.items() if size == value and shared.leads(name)]
-            smaller = divided(value, divisor, freely=floor == 1)
+            smaller = part_of(value, divisor)
             least = 2 if also_below and value < floor else floor
             if smaller is None or smaller < least or divisor > max(2, excess):
                 continue
