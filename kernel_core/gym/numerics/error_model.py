@@ -42,6 +42,7 @@ def error_by_size(plain: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
 
     One figure for all would let the rounding of huge values excuse small ones that are plain wrong. Every
     element counts: where a slope changes at zero, the largest error of the rarest sizes is in few of them.
+    A value below its error is as good as a zero: its error is that of all values up to the size of the error.
     """
     largest = torch.zeros(_LANES * _BINS, dtype=torch.float64, device=exact.device)
     counts = torch.zeros(_BINS, dtype=torch.float64, device=exact.device)
@@ -56,7 +57,9 @@ def error_by_size(plain: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     by_size = largest.view(_LANES, _BINS).amax(0)
     nearby = torch.nn.functional.max_pool1d(by_size[None], _WINDOW, stride=1, padding=_WINDOW // 2)[0]
     shares = torch.nn.functional.avg_pool1d(counts[None], _WINDOW, stride=1, padding=_WINDOW // 2)[0]
-    return torch.maximum(nearby, nearby[_well_known(_WINDOW * shares)])
+    known = torch.maximum(nearby, nearby[_well_known(_WINDOW * shares)])
+    reach, own = _exponent(known), torch.arange(_BINS, device=known.device)
+    return torch.where(reach > own, known.cummax(0).values[reach], known)
 
 
 def _well_known(counts: torch.Tensor) -> torch.Tensor:
