@@ -63,15 +63,17 @@ class Answer:
 
 
 def answer(
-    problem: Problem, precision: str = "tf32", on_meta: bool = False, library: frozenset[str] = frozenset()
-) -> Answer:
+    problem: Problem, precision: str = "tf32", on_meta: bool = False, library: frozenset[str] = frozenset(),
+    for_speed: bool = False,
+) -> Answer:  # fmt: skip
     """Return kernels for a problem; calls of the functions in `library` stay torch's.
 
-    Raises Unreadable where its module cannot be read or has nothing to write.
+    `for_speed` adds kernels that only change the order of axes in memory. Raises Unreadable where the module
+    cannot be read or has nothing to write.
     """
     graph = read(problem, on_meta, library)
     try:
-        return Writer(problem, graph, precision).answer()
+        return Writer(problem, graph, precision, for_speed).answer()
     except Unreadable:
         raise
     except Exception as error:  # a form that no schedule was written for; others go on
@@ -97,12 +99,12 @@ _MASKS = {
 class Writer(Launches):
     """Host code and kernels of one graph."""
 
-    def __init__(self, problem: Problem, graph: Graph, precision: str) -> None:
+    def __init__(self, problem: Problem, graph: Graph, precision: str, for_speed: bool = False) -> None:
         self.problem, self.graph, self.precision = problem, graph, precision
         self.leaves = tuple(leaf for leaf in tree_flatten(graph.outputs)[0] if isinstance(leaf, Value))
         if not self.leaves:
             raise Unreadable("forward returns no tensor")
-        self.outputs = rewritten(self.leaves)
+        self.outputs = rewritten(self.leaves, for_speed)
         self.plan = Plan(self.outputs)
         self.has_calls = any(value.op == "call" for value in self.plan.values)
         if not self.plan.regions and not self.has_calls:  # views alone: kernels copy them

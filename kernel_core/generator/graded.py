@@ -53,12 +53,14 @@ def taught_answers(problem: Problem, precision: str = "tf32", on_meta: bool = Fa
     return partial_answers(problem, precision, on_meta) or [whole]
 
 
-def whole_answer(problem: Problem, precision: str = "tf32", on_meta: bool = False) -> Answer:
+def whole_answer(
+    problem: Problem, precision: str = "tf32", on_meta: bool = False, for_speed: bool = False
+) -> Answer:
     """Return kernels for a whole module, in which products stay torch's if a kernel is left to write.
 
     Raises Unreadable as `answer` does.
     """
-    return with_most_products_left(lambda library: answer(problem, precision, on_meta, library))
+    return with_most_products_left(lambda library: answer(problem, precision, on_meta, library, for_speed))
 
 
 def widest_answer(problem: Problem, precision: str = "tf32") -> Answer:
@@ -67,7 +69,7 @@ def widest_answer(problem: Problem, precision: str = "tf32") -> Answer:
     Raises Unreadable as `answer` does, where there is no part either.
     """
     try:
-        return whole_answer(problem, precision)
+        return whole_answer(problem, precision, for_speed=True)
     except Unreadable:
         parts = partial_answers(problem, precision, most=1)
         if not parts:

@@ -21,7 +21,8 @@
 | `conv` | x, weight | as `window`, with `groups`, their `channels` of x, `transposed`, `is_tiled` |
 | `window` | x | `kind`, `kernel`, `stride`, `padding`, `dilation`, `is_partial` |
 
-A `call` of a convolution's layer has `unbiased`, its text without the bias, and `of_layer`, weight and bias.
+A `call` of a convolution's layer has its `groups`; with a bias also `unbiased`, its text without it, and
+`of_layer`, weight and bias. A `copy` or `call` with `channels_last` has its channels last in memory.
 `axes` of a `scatter` has for each axis of the tensor `("index", k)` or `("axis", k)` of the source; if
 `bounded`, indices beyond the end are dropped. A `conv` that `is_tiled` has its tensors in
 memory. A `window` that `is_partial` may reach beyond the last edge.
@@ -29,11 +30,11 @@ memory. A `window` that `is_partial` may reach beyond the last edge.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 
@@ -93,6 +94,24 @@ def stored(value: Value) -> Value:
     return value
 
 
+Item = TypeVar("Item")
+
+
+def is_channels_last(value: Value) -> bool:
+    """True for a tensor whose channels, its second axis, stand last in memory."""
+    return "channels_last" in value.attributes
+
+
+def in_memory_order(items: Sequence[Item], value: Value) -> list[Item]:
+    """What belongs to the axes of a tensor, in the order of the axes in memory."""
+    return [items[0], *items[2:], items[1]] if is_channels_last(value) else [*items]
+
+
+def memory_format(rank: int) -> str:
+    """Host argument for the order of axes with channels last."""
+    return f"memory_format=torch.channels_last{'_3d' * (rank > 4)}"
+
+
 ORIGIN: ContextVar[tuple[int, str]] = ContextVar("ORIGIN", default=(0, ""))
 """Number and name of the call of torch's that is being read."""
 
@@ -121,3 +140,18 @@ def walk(outputs: tuple[Value, ...]) -> list[Value]:
                 yield top
 
     return [value for output in outputs if id(output) not in seen for value in visit(output)]
+
+
+def rebuilt(
+    outputs: Sequence[Value], change: Callable[[Value, Value, dict[int, Value]], Value]
+) -> list[Value]:
+    """The outputs with each value made anew of new ones; `change` gets the value, its copy and all copies."""
+    made: dict[int, Value] = {}
+    for value in walk(tuple(outputs)):
+        inputs = tuple(
+            made[id(operand)] if isinstance(operand, Value) else operand for operand in value.inputs
+        )
+        is_same = all(a is b for a, b in zip(inputs, value.inputs, strict=True))
+        new = value if is_same else Value(value.op, inputs, value.shape, value.dtype, value.attributes)
+        made[id(value)] = change(value, new, made)
+    return [made[id(output)] for output in outputs]

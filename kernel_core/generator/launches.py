@@ -7,7 +7,7 @@ from typing import Any
 
 from kernel_core.generator.fuse import Plan, Region
 from kernel_core.generator.index import AXES
-from kernel_core.generator.ir import CHEAP, Value, stored
+from kernel_core.generator.ir import CHEAP, Value, is_channels_last, memory_format, stored
 from kernel_core.generator.names import canonical, take_name
 from kernel_core.generator.read import Graph, Unreadable
 from kernel_core.generator.schedules.written import Written
@@ -166,7 +166,8 @@ class Launches:
         for tensor in tensors:
             if tensor.dtype == value.dtype and host(tensor.shape) == host(shape_of.shape):
                 self.shapes[id(value)] = shape_of.shape
-                return f"torch.{function}_like({self._expression(tensor)}{fill})"
+                order = "" if is_channels_last(value) == is_channels_last(tensor) else f", {_order_of(value)}"
+                return f"torch.{function}_like({self._expression(tensor)}{fill}{order})"
         later = {host(other.shape): other.shape for other in self.plan.values if stored(other) is value}
         for tensor in tensors:
             if tensor.dtype == value.dtype and host(tensor.shape) in later:
@@ -188,9 +189,13 @@ class Launches:
             ]
         )
         like = shape.removesuffix(".shape")
-        if any(self._memory(tensor) == like and tensor.dtype == value.dtype for tensor in tensors):
-            return f"torch.{function}_like({like}{fill})"
-        return f"torch.{function}({shape}{fill}, device={device}, dtype={dtype})"
+        order = f", {_order_of(value)}" if is_channels_last(value) else ""
+        if any(
+            self._memory(tensor) == like and tensor.dtype == value.dtype and not is_channels_last(tensor)
+            for tensor in tensors
+        ):
+            return f"torch.{function}_like({like}{fill}{order})"
+        return f"torch.{function}({shape}{fill}, device={device}, dtype={dtype}{order})"
 
     def _copy(self, values: list[Value]) -> None:
         """Copies of tensors with their axes in another order; one of each for all launches that read it."""
@@ -210,7 +215,8 @@ class Launches:
         if not first.path:
             name = self._name(first, first.base)
             self.keys[first.key] = name
-            self.lines.append(f"{name} = {text}.contiguous()")
+            order = _order_of(first) if is_channels_last(first) else ""
+            self.lines.append(f"{name} = {text}.contiguous({order})")
         else:
             name = self._free(first.base)
             self.lines.append(f"{name} = {text}")
@@ -292,6 +298,10 @@ class Launches:
         self.taken |= set(names)
         named = [pattern.sub(lambda match: texts[match[0]], line) for line in lines]
         return [*named[: places[0]], f"{', '.join(names)} = {leaf.text}.shape", *named[places[0] :]]
+
+
+def _order_of(value: Value) -> str:
+    return memory_format(value.rank) if is_channels_last(value) else "memory_format=torch.contiguous_format"
 
 
 def _words(line: str) -> list[str]:

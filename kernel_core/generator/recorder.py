@@ -108,9 +108,9 @@ class Recorder(TorchFunctionMode):
             if function is not None:
                 self._steps.append(function)
                 path = self._paths[id(module)]
-                apart: dict[str, Any] = {}
+                apart: dict[str, Any] = {"groups": getattr(module, "groups", 1)}
                 if len(args) == 1 and not kwargs and (unbiased := text_without_bias(module, path, function)):
-                    apart = {"unbiased": unbiased, "of_layer": tuple(map(self.value, module.parameters()))}
+                    apart |= {"unbiased": unbiased, "of_layer": tuple(map(self.value, module.parameters()))}
                 return self._call(path, args, kwargs, result, function, **apart)
             self._reasons.append(f"{type(module).__name__}: a layer without a schedule")
             return self._call(self._paths[id(module)], args, kwargs, result, type(module).__name__)

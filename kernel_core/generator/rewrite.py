@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from kernel_core.generator.build import add, mul, reduce, reshape, unsqueeze
-from kernel_core.generator.ir import ORIGIN, Value, is_point, make, walk
+from kernel_core.generator.channels_last import with_channels_last
+from kernel_core.generator.ir import ORIGIN, Value, is_point, make, rebuilt, walk
 from kernel_core.generator.names import bind
 from kernel_core.generator.operators.layout import transpose
 from kernel_core.generator.schedules.conv import tiled
@@ -16,10 +17,11 @@ _FEW_RESULTS, _LONG, _PART = 48, 32768, 16384
 """Results below which, and elements beyond which, a reduction is split; elements of a part."""
 
 
-def rewritten(outputs: Sequence[Value]) -> list[Value]:
-    """The outputs in the form in which they are fused."""
+def rewritten(outputs: Sequence[Value], for_speed: bool) -> list[Value]:
+    """The outputs in the form in which they are fused; `for_speed` as in `with_channels_last`."""
     rewritten = with_attention(with_vector_products(in_two_stages(with_bias_behind(outputs))))
-    return _rebuilt(rewritten, lambda value, new, made: tiled(new) if new.op == "conv" else new)
+    rewritten = rebuilt(rewritten, lambda value, new, made: tiled(new) if new.op == "conv" else new)
+    return with_channels_last(rewritten, for_speed)
 
 
 def with_bias_behind(outputs: Sequence[Value]) -> list[Value]:
@@ -32,7 +34,7 @@ def with_bias_behind(outputs: Sequence[Value]) -> list[Value]:
         behind = readers.get(id(value), []) if value.op == "reshape" else [value.op]
         for tensor in value.tensors:
             readers.setdefault(id(tensor), []).extend(behind)
-    return _rebuilt(
+    return rebuilt(
         outputs,
         lambda value, new, made: (
             _biased_behind(new)
@@ -56,22 +58,7 @@ def _biased_behind(call: Value) -> Value:
 
 def in_two_stages(outputs: Sequence[Value]) -> list[Value]:
     """The outputs with long reductions to few results split: parts first, by many programs, then the rest."""
-    return _rebuilt(outputs, lambda value, new, made: _split(new))
-
-
-def _rebuilt(
-    outputs: Sequence[Value], change: Callable[[Value, Value, dict[int, Value]], Value]
-) -> list[Value]:
-    """The outputs with each value made anew of new ones; `change` gets the value, its copy and all copies."""
-    made: dict[int, Value] = {}
-    for value in walk(tuple(outputs)):
-        inputs = tuple(
-            made[id(operand)] if isinstance(operand, Value) else operand for operand in value.inputs
-        )
-        is_same = all(a is b for a, b in zip(inputs, value.inputs, strict=True))
-        new = value if is_same else Value(value.op, inputs, value.shape, value.dtype, value.attributes)
-        made[id(value)] = change(value, new, made)
-    return [made[id(output)] for output in outputs]
+    return rebuilt(outputs, lambda value, new, made: _split(new))
 
 
 def _split(value: Value) -> Value:
@@ -97,7 +84,7 @@ _LARGEST_HEAD = 256
 def with_attention(outputs: Sequence[Value]) -> list[Value]:
     """The outputs with each softmax of scores between two products as one `attention`."""
     users = _users(outputs)
-    return _rebuilt(outputs, lambda value, new, made: _as_attention(value, new, made, users))
+    return rebuilt(outputs, lambda value, new, made: _as_attention(value, new, made, users))
 
 
 def with_vector_products(outputs: Sequence[Value]) -> list[Value]:
@@ -109,7 +96,7 @@ def with_vector_products(outputs: Sequence[Value]) -> list[Value]:
     values = walk(tuple(outputs))
     attended = {id(value): inside for value in values if (inside := _attended(value, users))}
     kept = {*attended, *(id(scored) for scored, *_ in attended.values())}
-    return _rebuilt(
+    return rebuilt(
         outputs,
         lambda value, new, made: _as_sum(new) if _is_vector(value) and id(value) not in kept else new,
     )

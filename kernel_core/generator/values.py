@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kernel_core.generator.index import Group, Index, flatten, groups_of, is_zero, key, letters  # fmt: skip
-from kernel_core.generator.ir import LAYOUT, Value, is_point
+from kernel_core.generator.ir import LAYOUT, Value, in_memory_order, is_point
 from kernel_core.generator.places import ATOM, PRODUCT, SUM, KernelPlaces, wrapped
 from kernel_core.generator.sizes import Size, is_one, product
 
@@ -73,10 +73,8 @@ class KernelValues(KernelPlaces):
         return max((group.depth for group in groups), default=0)
 
     def _load(self, value: Value, coords: Sequence[Index], other: float) -> str:
-        offset = flatten(
-            [0 if is_one(size) else coord for coord, size in zip(coords, value.shape, strict=True)],
-            value.shape,
-        )
+        own = [0 if is_one(size) else coord for coord, size in zip(coords, value.shape, strict=True)]
+        offset = flatten(in_memory_order(own, value), in_memory_order(value.shape, value))
         self.name_axes(value.shape, letters(value.rank))
         return self.load(value, offset, other)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from kernel_core.gym.channel.gpu_specs import GPUS
-from kernel_core.gym.channel.work import Work
+from kernel_core.gym.channel.work import OperatorCounter, Work
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.prediction.roofline import count_eager, launch_time_ms, own_work_share, predict, scaled
 from kernel_core.problems.source import parse_problem
@@ -132,3 +133,25 @@ def test_own_share_is_of_time_not_of_launches() -> None:
     traffic, _ = predict([_work(bytes_accessed=10**9, bytes_distinct=10**9), library], "H200")
     assert traffic.own_share == pytest.approx(0.1, abs=0.01)
     assert traffic.num_launches == 2
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "order", "num_conversions"),
+    [
+        (4, 1, torch.contiguous_format, 2),
+        (4, 1, torch.channels_last, 0),
+        (4, 4, torch.contiguous_format, 0),
+        (1, 1, torch.contiguous_format, 0),
+    ],
+)
+def test_cudnn_converts_images_with_channels_first(
+    channels: int, groups: int, order: torch.memory_format, num_conversions: int
+) -> None:
+    images = torch.randn(2, channels, 8, 8).contiguous(memory_format=order)
+    weight = torch.randn(4, channels // groups, 3, 3)
+    with OperatorCounter() as counter:
+        result = torch.conv2d(images, weight, groups=groups)
+    conversions = [work for work in counter.works if work.name == "cudnn::convert"]
+    assert len(conversions) == num_conversions
+    if conversions:
+        assert [work.bytes_distinct for work in conversions] == [2 * images.nbytes, 2 * result.nbytes]

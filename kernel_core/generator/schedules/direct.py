@@ -51,7 +51,7 @@ def write_direct(context: Context) -> Written:
     kernel.done[id(anchor)] = ("acc", frozenset(), tuple(coords))
     store_outputs(kernel, context.region, anchor, coords)
     plan = "Each program computes one block of outputs and sums over the kernel offsets."
-    return context.finish(kernel, {"BLOCK": str(BLOCK)}, blocks.grid, plan)
+    return context.finish(kernel, blocks.constants, blocks.grid, plan)
 
 
 def _loaded(kernel: Kernel, anchor: Value, front: list[Index], places: list[Index], taps: list[Group]) -> str:

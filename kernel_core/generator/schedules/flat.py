@@ -7,7 +7,15 @@ from contextlib import suppress
 
 from kernel_core.generator.index import letters
 from kernel_core.generator.kernel import Kernel
-from kernel_core.generator.schedules.written import Blocks, Context, Written, blocks_of, can_be_row, store_at
+from kernel_core.generator.schedules.written import (
+    Blocks,
+    Context,
+    Written,
+    blocks_of,
+    can_be_row,
+    store_at,
+    tiles_of,
+)
 from kernel_core.generator.values import Unfusable
 
 BLOCK = 1024
@@ -26,23 +34,30 @@ def write(context: Context) -> Written:
         for output in context.region.outputs:
             store_at(kernel, output, ([], [], ()))
         return context.finish(kernel, {}, "(1,)", "One program computes the only element.")
-    blocks, plan = _stored(context, 0), "Each program computes one block of elements."
+    if context.is_channels_last:
+        tiles = _stored(context, tiles_of(context, value, letters(value.rank)))
+        plan = "Each program computes a tile of channels and places."
+        return context.finish(tiles.kernel, tiles.constants, tiles.grid, plan, warps=tiles.warps)
+    blocks, plan = _blocks(context, 0), "Each program computes one block of elements."
     if _num_divisions(blocks.kernel):
         along = []
         for axis in (axis for axis in range(value.rank) if can_be_row(value, axis, BLOCK)):
             with suppress(Unfusable):
-                along.append(_stored(context, axis))
+                along.append(_blocks(context, axis))
         if along:
             blocks = min(along, key=lambda tried: _num_divisions(tried.kernel))
             plan = "Each program computes one block of a row."
-    return context.finish(blocks.kernel, {"BLOCK": str(BLOCK)}, blocks.grid, plan)
+    return context.finish(blocks.kernel, blocks.constants, blocks.grid, plan)
 
 
-def _stored(context: Context, axis: int) -> Blocks:
+def _blocks(context: Context, axis: int) -> Blocks:
     value = context.region.outputs[0]
-    blocks = blocks_of(context, value, letters(value.rank), BLOCK, axis)
+    return _stored(context, blocks_of(context, value, letters(value.rank), BLOCK, axis))
+
+
+def _stored(context: Context, blocks: Blocks) -> Blocks:
     for output in context.region.outputs:
-        store_at(blocks.kernel, output, (blocks.coords, blocks.coords, value.shape))
+        store_at(blocks.kernel, output, (blocks.coords, blocks.coords, context.region.outputs[0].shape))
     return blocks
 
 

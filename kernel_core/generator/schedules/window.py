@@ -6,7 +6,7 @@ from kernel_core.generator.index import Group, Index, Text, flatten, groups_of, 
 from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.schedules.rows import accumulator, filled, identity
-from kernel_core.generator.schedules.written import Context, Written, blocks_of, store_outputs
+from kernel_core.generator.schedules.written import Context, Written, blocks_of, store_outputs, tiles_of
 from kernel_core.generator.sizes import is_named, is_one
 
 BLOCK = 256
@@ -18,13 +18,16 @@ def write(context: Context) -> Written:
     lead = anchor.rank - len(anchor.kernel)
     axes = image_letters(len(anchor.kernel) + 2)[2:]
     names = (*letters(anchor.rank)[:lead], *(f"O{axis}" for axis in axes))
-    blocks = blocks_of(context, anchor, names, BLOCK, lead)
+    if context.is_channels_last:
+        blocks = tiles_of(context, anchor, names)
+    else:
+        blocks = blocks_of(context, anchor, names, BLOCK, lead)
     kernel, coords = blocks.kernel, blocks.coords
     x = anchor.inputs[0]
     neutral = identity(anchor.kind, x.dtype)
-    kernel.line(f"acc = {filled('(BLOCK,)', neutral, accumulator(x.dtype))}")
+    kernel.line(f"acc = {filled(blocks.tile, neutral, accumulator(x.dtype))}")
     if anchor.kind == "argmax":
-        kernel.line(f"{kernel.fresh('place')} = tl.zeros((BLOCK,), dtype=tl.int64)")
+        kernel.line(f"{kernel.fresh('place')} = tl.zeros({blocks.tile}, dtype=tl.int64)")
     loops = [
         Group(f"k{axis.lower()}", (size,), (f"K{axis}",))
         for axis, size in zip(axes, anchor.kernel, strict=True)
@@ -34,7 +37,7 @@ def write(context: Context) -> Written:
     kernel.done[id(anchor)] = ("place" if anchor.kind == "argmax" else "acc", frozenset(), tuple(coords))
     store_outputs(kernel, context.region, anchor, coords)
     plan = "Each program computes one block of outputs and loops over the window."
-    return context.finish(kernel, {"BLOCK": str(BLOCK)}, blocks.grid, plan)
+    return context.finish(kernel, blocks.constants, blocks.grid, plan, warps=blocks.warps)
 
 
 def _walk(

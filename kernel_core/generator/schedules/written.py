@@ -9,7 +9,7 @@ from typing import Any
 
 from kernel_core.generator.fuse import Region
 from kernel_core.generator.index import Group, Index, flatten, is_zero
-from kernel_core.generator.ir import CHEAP, Value
+from kernel_core.generator.ir import CHEAP, Value, in_memory_order, is_channels_last
 from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.lines import folded
 from kernel_core.generator.shapes import run_in
@@ -71,6 +71,19 @@ class Context:
         kernel.name_sizes(groups)
         return kernel
 
+    @property
+    def is_channels_last(self) -> bool:
+        """True if the region stores a tensor with channels last, or loads it."""
+        waiting, seen = [*self.region.core.values()], set[int]()
+        while waiting:
+            value = waiting.pop()
+            if is_channels_last(value):
+                return True
+            seen.add(id(value))
+            is_loaded = id(value) in self.materialised
+            waiting += [tensor for tensor in value.tensors if id(tensor) not in seen and not is_loaded]
+        return False
+
     def finish(
         self, kernel: Kernel, constants: dict[str, str], grid: str, plan: str, *, decorator: str = "",
         helpers: dict[str, str] | None = None, tuned: Sequence[str] = (), warps: int = 4,
@@ -107,6 +120,10 @@ class Blocks:
     groups: list[Group]
     coords: list[Index]
     grid: str
+    constants: dict[str, str]
+    tile: str = "(BLOCK,)"
+    """Python text of the block's shape."""
+    warps: int = 4
 
 
 _MOST_BLOCKS = 65535
@@ -131,7 +148,7 @@ def blocks_of(context: Context, value: Value, names: Sequence[str], block: int, 
         kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
         kernel.line(f"mask = i < {count}")
         coords = [group.digit(k) for k in range(value.rank)]
-        return Blocks(kernel, [group], coords, f"(triton.cdiv({count}, {block}),)")
+        return Blocks(kernel, [group], coords, f"(triton.cdiv({count}, {block}),)", {"BLOCK": str(block)})
     row = Group("row", shape[:axis], tuple(names[:axis]))
     cols = Group("cols", shape[axis:], tuple(names[axis:]), mask="mask")
     kernel = context.kernel([row, cols])
@@ -141,7 +158,39 @@ def blocks_of(context: Context, value: Value, names: Sequence[str], block: int, 
     kernel.line("cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)")
     kernel.line(f"mask = cols < {length}")
     coords = [*map(row.digit, range(axis)), *map(cols.digit, range(value.rank - axis))]
-    return Blocks(kernel, [row, cols], coords, f"({number}, triton.cdiv({length}, {block}))")
+    grid = f"({number}, triton.cdiv({length}, {block}))"
+    return Blocks(kernel, [row, cols], coords, grid, {"BLOCK": str(block)})
+
+
+_TILE, _MOST_ROWS = 4096, 64
+"""Elements of a tile, and channels among them."""
+
+
+def tiles_of(context: Context, value: Value, names: Sequence[str]) -> Blocks:
+    """Tiles of channels and places of an image, for tensors that differ in the order of their axes.
+
+    Triton loads and stores a tile along the axis that is last in memory, whatever the order.
+    """
+    shape = value.shape
+    num_rows = min(_MOST_ROWS, power_of_two(int(shape[1])))
+    constants = {"ROWS": str(num_rows), "COLS": str(_TILE // num_rows)}
+    image = Group("image", shape[:1], tuple(names[:1]))
+    rows = Group("rows", shape[1:2], tuple(names[1:2]), "[:, None]", "rows[:, None] < {}")
+    cols = Group("cols", shape[2:], tuple(names[2:]), "[None, :]", "cols[None, :] < {}")
+    kernel = context.kernel([image, rows, cols])
+    number = kernel.total(shape[0], "n_images", is_argument=False)
+    counts = {"rows": kernel.total(shape[1], "n_rows"), "cols": kernel.total(product(shape[2:]), "n_cols")}
+    if not is_one(shape[0]):
+        kernel.line("image = tl.program_id(0).to(tl.int64)")
+    for axis, group in ((2, rows), (1, cols)):
+        block = group.name.upper()
+        kernel.line(f"{group.name} = tl.program_id({axis}) * {block} + tl.arange(0, {block})")
+        object.__setattr__(group, "mask", group.mask.format(counts[group.name]))
+    kernel.line(f"mask = {kernel.joined_mask((rows.mask, cols.mask), 'mask')}")
+    coords = [image.digit(0), rows.digit(0), *map(cols.digit, range(value.rank - 2))]
+    blocks = (f"triton.cdiv({counts[group.name]}, {constants[group.name.upper()]})" for group in (cols, rows))
+    grid = f"({number}, {', '.join(blocks)})"
+    return Blocks(kernel, [image, rows, cols], coords, grid, constants, "(ROWS, COLS)", 8)
 
 
 def store_outputs(kernel: Kernel, region: Region, anchor: Value, coords: list[Index]) -> None:
@@ -156,7 +205,8 @@ def store_at(kernel: Kernel, value: Value, place: tuple[list[Index], list[Index]
     coords, where, shape = place
     name = kernel.at(value, coords)
     pointer = kernel.output(value)
-    offset = flatten([0 if is_one(size) else coord for coord, size in zip(where, shape, strict=True)], shape)
+    own = [0 if is_one(size) else coord for coord, size in zip(where, shape, strict=True)]
+    offset = flatten(in_memory_order(own, value), in_memory_order(shape, value))
     mask = kernel.mask([offset], "out")
     text = pointer if is_zero(offset) else f"{pointer} + {kernel.offset(offset, 'out')}"
     kernel.line(f"tl.store({text}, {name}{f', mask={mask}' if mask else ''})")

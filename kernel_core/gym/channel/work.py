@@ -72,6 +72,7 @@ class OperatorCounter(LightDispatchMode):
         work = operator_work(function, args, kwargs or {}, result)
         if work is not None:
             self.works.append(work)
+            self.works += _conversions_of_cudnn(work.name, args, result)
         return result
 
 
@@ -109,6 +110,28 @@ def operator_work(function: Any, args: Any, kwargs: dict[str, Any], result: Any)
         is_unknown=formula is None and bool(given) and not is_light(function),
         programs=num_programs(schema.name, args, made),
     )
+
+
+CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+"""Torch's names of the order with channels last, by rank."""
+_GROUPS = 8
+"""Place of the number of groups among a convolution's arguments."""
+
+
+def _conversions_of_cudnn(name: str, args: Sequence[Any], result: Any) -> list[Work]:
+    """The copies that cuDNN makes of a convolution's input and result where channels are not last.
+
+    Its kernels for tensor cores compute with channels last (measured in float32 on an H200).
+    """
+    if name != "aten::convolution" or result.dim() not in CHANNELS_LAST or args[_GROUPS] != 1:
+        return []
+    order = CHANNELS_LAST[result.dim()]
+    if any(operand.is_contiguous(memory_format=order) for operand in args[:2]):
+        return []
+    return [
+        Work("cudnn::convert", False, 2 * num_bytes, 2 * num_bytes, {})
+        for num_bytes in (_num_bytes(args[0]), _num_bytes(result))
+    ]
 
 
 def _with_equal_heads(name: str, args: Sequence[Any]) -> Sequence[Any]:

@@ -13,6 +13,7 @@ import json
 import math
 import socket
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from kernel_core.gym.channel.shared_arena import DTYPES, Slot, dtype_name
 from kernel_core.gym.channel.target_gpu import answer_for
 from kernel_core.gym.channel.torch_ops import do_inside, is_torchs_own
 from kernel_core.gym.channel.trace_codec import encode
-from kernel_core.gym.channel.work import OperatorCounter
+from kernel_core.gym.channel.work import CHANNELS_LAST, OperatorCounter
 from kernel_core.gym.untrusted.candidate.candidate_module import import_candidate, place, unpack
 from kernel_core.gym.untrusted.candidate.fake_cuda_mode import StandIn
 from kernel_core.gym.untrusted.candidate.trace_recorder import MAX_OPERATIONS
@@ -136,7 +137,21 @@ class _Numbers(LightDispatchMode):
         if not is_torchs_own(function):
             with self:
                 return do_inside(function, args, kwargs or {})
-        return function(*args, **(kwargs or {}))
+        result = function(*args, **(kwargs or {}))
+        return _in_order_of_cudnn(result, args[:2]) if name == "aten::convolution" else result
+
+
+def _in_order_of_cudnn(result: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+    """A convolution's result with channels last in memory if an operand has them last.
+
+    cuDNN and the CPU do so; on the meta device torch's results are contiguous.
+    """
+    order = CHANNELS_LAST.get(result.dim())
+    if order is None or not any(
+        operand.is_contiguous(memory_format=order) and not operand.is_contiguous() for operand in operands
+    ):
+        return result
+    return torch.empty_like(result, memory_format=order)
 
 
 class _Launches:
