@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -14,7 +14,7 @@ import torch
 from kernel_core.errors import NotAProblem
 from kernel_core.generator.answer import Answer, answer
 from kernel_core.generator.draw.mutations import mutated
-from kernel_core.generator.library import with_most_products_left
+from kernel_core.generator.library import LIBRARY_FIRST, first_with_work, order_for
 from kernel_core.generator.partial import limit_of, partial_answers
 from kernel_core.generator.read import Unreadable
 from kernel_core.problems.graded import Generated, GradedKernel
@@ -36,7 +36,7 @@ def graded_kernels(problem: Problem) -> list[GradedKernel]:
     return list({written.source: graded(written) for written in answers}.values())
 
 
-def taught_answers(problem: Problem, precision: str = "tf32", on_meta: bool = False) -> list[Answer]:
+def taught_answers(problem: Problem, precision: str = "tf32x3", on_meta: bool = False) -> list[Answer]:
     """Return the answer to the whole module, or those that replace a part where it is too long to be sampled.
 
     Raises Unreadable as `answer` does, where there is no part either.
@@ -53,21 +53,27 @@ def taught_answers(problem: Problem, precision: str = "tf32", on_meta: bool = Fa
     return partial_answers(problem, precision, on_meta) or [whole]
 
 
-def whole_answer(problem: Problem, precision: str = "tf32", on_meta: bool = False) -> Answer:
-    """Return kernels for a whole module, in which products stay torch's if a kernel is left to write.
+def whole_answer(
+    problem: Problem,
+    precision: str = "tf32x3",
+    on_meta: bool = False,
+    order: Sequence[frozenset[str]] = LIBRARY_FIRST,
+) -> Answer:
+    """Return kernels for a whole module, the first with work in an order of functions that stay torch's.
 
-    Raises Unreadable as `answer` does.
+    By default products stay if another kernel is left to write. Raises Unreadable as `answer` does.
     """
-    return with_most_products_left(lambda library: answer(problem, precision, on_meta, library))
+    return first_with_work(lambda library: answer(problem, precision, on_meta, library), order)
 
 
-def widest_answer(problem: Problem, precision: str = "tf32") -> Answer:
+def widest_answer(problem: Problem, precision: str = "tf32x3") -> Answer:
     """Return kernels for a whole module, or for the part with the most work where there are none.
 
-    Raises Unreadable as `answer` does, where there is no part either.
+    Where a precision makes own products faster than the library's, a whole module has these. Raises
+    Unreadable as `answer` does, where there is no part either.
     """
     try:
-        return whole_answer(problem, precision)
+        return whole_answer(problem, precision, order=order_for(precision))
     except Unreadable:
         parts = partial_answers(problem, precision, most=1)
         if not parts:
