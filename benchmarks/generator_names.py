@@ -187,7 +187,7 @@ def main() -> None:
     infos = [info for info in (module_db if arguments.modules else op_db) if not NOT_KERNELS.match(info.name)]
     problems_of = module_problems if arguments.modules else operator_problems
     problems = {problem.id: problem for info in infos for problem in problems_of(info, arguments.samples)}
-    rows = cover(list(problems.values()), "cpu", "tf32", arguments.judge)
+    rows = cover(list(problems.values()), "cpu", "tf32x3", arguments.judge)
     wanted = "correct" if arguments.judge else "written"
     outcomes: dict[str, str] = {info.name: "no sample with a text" for info in infos}
     for row in rows:

@@ -32,7 +32,7 @@ def attention_kernel(
         k_mask = (d[:, None] < D) & (n[None, :] < N)
         k_offsets = (z * N + n[None, :]) * D + d[:, None]
         k = tl.load(k_ptr + k_offsets, mask=k_mask, other=0.0)
-        qk = tl.dot(q, k, input_precision="tf32")
+        qk = tl.dot(q, k, input_precision="tf32x3")
         chosen = tl.where(n[None, :] <= m[:, None], qk * scale, float("-inf"))
         scores = tl.where(n[None, :] < N, chosen, float("-inf"))
         new_top = tl.maximum(top, tl.max(scores, axis=1, keep_dims=True))
@@ -43,7 +43,7 @@ def attention_kernel(
         v_mask = (e[None, :] < E) & (n[:, None] < N)
         v_offsets = (z * N + n[:, None]) * E + e[None, :]
         v = tl.load(v_ptr + v_offsets, mask=v_mask, other=0.0)
-        acc = acc * shrink + tl.dot(weights, v, input_precision="tf32")
+        acc = acc * shrink + tl.dot(weights, v, input_precision="tf32x3")
         top = new_top
     acc = acc / total
     out_offsets = (z * M + m[:, None]) * E + e[None, :]

@@ -47,7 +47,7 @@ def conv2d_hardswish_kernel(
                 packed_weight = tl.load(
                     packed_weight_ptr + packed_weight_offsets, mask=packed_weight_mask, other=0.0,
                 )
-                acc = tl.dot(x, packed_weight, acc, input_precision="tf32")
+                acc = tl.dot(x, packed_weight, acc, input_precision="tf32x3")
     conv_bias = tl.load(conv_bias_ptr + n[None, :], mask=n[None, :] < OC, other=0.0)
     bias = tl.load(bias_ptr + n[None, :], mask=n[None, :] < OC, other=0.0)
     total = acc + conv_bias + bias

@@ -9,15 +9,14 @@ import triton
 import triton.language as tl
 
 
-LARGE_CONFIGS = [
+TF32X3_CONFIGS = [
     triton.Config({"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}, num_warps=4, num_stages=3),
-    triton.Config({"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32}, num_warps=4, num_stages=4),
-    triton.Config({"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32}, num_warps=8, num_stages=4),
-    triton.Config({"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 32}, num_warps=8, num_stages=3),
+    triton.Config({"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 32}, num_warps=4, num_stages=4),
+    triton.Config({"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32}, num_warps=8, num_stages=3),
 ]
 
 
-@triton.autotune(configs=LARGE_CONFIGS, key=["M", "N", "K"])
+@triton.autotune(configs=TF32X3_CONFIGS, key=["M", "N", "K"])
 @triton.jit
 def linear_gelu_kernel(
     x_ptr, weight_ptr, bias_ptr, residual_ptr, out_ptr, M, N, K, BLOCK_M: tl.constexpr,
@@ -31,15 +30,16 @@ def linear_gelu_kernel(
     )
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    m_in = m % M
+    n_in = n % N
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for start in range(0, K, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K)
-        mask = (k[None, :] < K) & (m[:, None] < M)
-        x = tl.load(x_ptr + m[:, None] * K + k[None, :], mask=mask, other=0.0)
-        weight_mask = (k[:, None] < K) & (n[None, :] < N)
-        weight_offsets = n[None, :] * K + k[:, None]
-        weight = tl.load(weight_ptr + weight_offsets, mask=weight_mask, other=0.0)
-        acc = tl.dot(x, weight, acc, input_precision="tf32")
+        offsets = m_in[:, None] * K + k[None, :]
+        x = tl.load(x_ptr + offsets, mask=k[None, :] < K, other=0.0)
+        weight_offsets = n_in[None, :] * K + k[:, None]
+        weight = tl.load(weight_ptr + weight_offsets, mask=k[:, None] < K, other=0.0)
+        acc = tl.dot(x, weight, acc, input_precision="tf32x3")
     bias = tl.load(bias_ptr + n[None, :], mask=n[None, :] < N, other=0.0)
     total = acc + bias
     mask = (m[:, None] < M) & (n[None, :] < N)

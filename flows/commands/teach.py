@@ -24,7 +24,7 @@ def teach(
     problem: Path | None = None,
     coverage: Path | None = None,
     device: Literal["cpu", "cuda"] = "cpu",
-    precision: Literal["tf32", "tf32x3", "ieee"] = "tf32",
+    precision: Literal["tf32x3", "tf32", "ieee"] = "tf32x3",
     out: Path | None = None,
     write_only: bool = False,
     seed: int | None = None,
@@ -32,13 +32,14 @@ def teach(
 ) -> int:
     """Write kernels for a module and judge them, or count what is answered in a folder.
 
-    A product or convolution stays with torch's library where another step is left to write. Where no kernel
-    can be written for the whole module, those for a part are.
+    A convolution stays with torch's library where another step is left to write. So does a matrix product,
+    unless it is of float32 values and computed in `tf32x3`. Where no kernel can be written for the whole
+    module, those for a part are.
 
     Args:
         problem: a file in KernelBench's format; its code is run to read its graph
         coverage: a folder of such files, instead of one problem
-        precision: of matrix products of float32 values
+        precision: of products of float32 values; `tf32x3` is as exact as IEEE's
         out: where the answer goes, by default `<problem>_kernel.py` in the current folder; of a folder, where
             the table goes as JSON lines
         write_only: count what is answered in a folder, without a judge

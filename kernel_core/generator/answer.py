@@ -63,7 +63,7 @@ class Answer:
 
 
 def answer(
-    problem: Problem, precision: str = "tf32", on_meta: bool = False, library: frozenset[str] = frozenset(),
+    problem: Problem, precision: str = "tf32x3", on_meta: bool = False, library: frozenset[str] = frozenset(),
     for_speed: bool = False,
 ) -> Answer:  # fmt: skip
     """Return kernels for a problem; calls of the functions in `library` stay torch's.

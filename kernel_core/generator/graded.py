@@ -14,7 +14,7 @@ import torch
 from kernel_core.errors import NotAProblem
 from kernel_core.generator.answer import Answer, answer
 from kernel_core.generator.draw.mutations import mutated
-from kernel_core.generator.library import with_most_products_left
+from kernel_core.generator.library import LIBRARY_FIRST, first_with_work, order_for
 from kernel_core.generator.partial import limit_of, partial_answers
 from kernel_core.generator.read import Unreadable
 from kernel_core.problems.graded import Generated, GradedKernel
@@ -36,7 +36,7 @@ def graded_kernels(problem: Problem) -> list[GradedKernel]:
     return list({written.source: graded(written) for written in answers}.values())
 
 
-def taught_answers(problem: Problem, precision: str = "tf32", on_meta: bool = False) -> list[Answer]:
+def taught_answers(problem: Problem, precision: str = "tf32x3", on_meta: bool = False) -> list[Answer]:
     """Return the answer to the whole module, or those that replace a part where it is too long to be sampled.
 
     Raises Unreadable as `answer` does, where there is no part either.
@@ -54,19 +54,21 @@ def taught_answers(problem: Problem, precision: str = "tf32", on_meta: bool = Fa
 
 
 def whole_answer(
-    problem: Problem, precision: str = "tf32", on_meta: bool = False, for_speed: bool = False
+    problem: Problem, precision: str = "tf32x3", on_meta: bool = False, for_speed: bool = False
 ) -> Answer:
     """Return kernels for a whole module, in which products stay torch's if a kernel is left to write.
 
-    Raises Unreadable as `answer` does.
+    `for_speed` prefers what is faster to what is short: own products where a precision makes these faster
+    than the library's, and kernels that copy tensors. Raises Unreadable as `answer` does.
     """
-    return with_most_products_left(lambda library: answer(problem, precision, on_meta, library, for_speed))
+    order = order_for(precision) if for_speed else LIBRARY_FIRST
+    return first_with_work(lambda library: answer(problem, precision, on_meta, library, for_speed), order)
 
 
-def widest_answer(problem: Problem, precision: str = "tf32") -> Answer:
+def widest_answer(problem: Problem, precision: str = "tf32x3") -> Answer:
     """Return kernels for a whole module, or for the part with the most work where there are none.
 
-    Raises Unreadable as `answer` does, where there is no part either.
+    A whole module is answered for speed. Raises Unreadable as `answer` does, where there is no part either.
     """
     try:
         return whole_answer(problem, precision, for_speed=True)

@@ -17,7 +17,7 @@ from torch import nn
 
 from kernel_core.generator import literals
 from kernel_core.generator.answer import Answer, Writer, module_text
-from kernel_core.generator.library import LEAST_SHARE, with_most_products_left
+from kernel_core.generator.library import LEAST_SHARE, first_with_work
 from kernel_core.generator.module import kept_whole
 from kernel_core.generator.names import NAMES, Names
 from kernel_core.generator.part_graph import NoPart, key_of, part_graph
@@ -66,7 +66,7 @@ class _Part:
 
 
 def partial_answers(
-    problem: Problem, precision: str = "tf32", on_meta: bool = False, most: int = 3
+    problem: Problem, precision: str = "tf32x3", on_meta: bool = False, most: int = 3
 ) -> list[Answer]:
     """Return answers that replace a part each, from the part with the most work; at most `most`.
 
@@ -153,7 +153,7 @@ class _Parts:
                 if not self._has_one_path(first, last):
                     continue
                 try:
-                    written = with_most_products_left(functools.partial(self._answer, first, last))
+                    written = first_with_work(functools.partial(self._answer, first, last))
                 except Exception:  # no text, or what another program's code raises
                     continue
                 if len(written.source) > _TOO_LONG * self._limit:

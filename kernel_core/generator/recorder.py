@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -41,6 +42,10 @@ LAYERS = {
     nn.ConvTranspose3d: "conv_transpose3d",
 }  # fmt: skip
 """Layers of one function, which stay layers where the function stays torch's."""
+SMALL = "small "
+"""Before a function's name: only its products that fill no tile, or that are not float32, stay torch's."""
+_LEAST_SIDE = 16
+"""Rows and columns from which a product fills the least tile of a tensor core."""
 _KEYS = itertools.count()
 """Numbers of results that stay torch's: an id may belong to a value that is gone."""
 _PLAIN = ("dim", "is_floating_point", "is_complex", "is_contiguous", "stride", "element_size", "get_device")
@@ -222,7 +227,7 @@ class Recorder(TorchFunctionMode):
     def _recorded(
         self, function: Any, name: str, base: str, args: Any, kwargs: Any, result: Any, is_reflected: bool
     ) -> Any:
-        if base in self._library:
+        if base in self._library or (SMALL + base in self._library and _is_small(args, result)):
             return self._call(spelled_function(name), args, kwargs, result, base)
         in_place = isinstance(args[0] if args else None, torch.Tensor) and result is args[0]
         values = self._values_of((args, kwargs))
@@ -303,6 +308,15 @@ class Recorder(TorchFunctionMode):
             )  # fmt: skip
             self._values[id(tensor)] = (tensor, _with_sizes(made))
         return result
+
+
+def _is_small(args: Any, result: torch.Tensor) -> bool:
+    """True for a product that is not of float32, or of which each of the batch has few rows or columns."""
+    operands = [given for given in args if isinstance(given, torch.Tensor)]
+    is_batched = any(operand.dim() > 2 for operand in operands[1:])
+    rows = result.shape[-2:-1] if is_batched else result.shape[:-1]
+    sides = (math.prod(rows), *result.shape[-1:])
+    return result.dtype != torch.float32 or len(sides) < 2 or min(sides) < _LEAST_SIDE
 
 
 def _leaves(result: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:

@@ -82,6 +82,26 @@ def test_two_products_share_a_copy():
     assert copies(source) == ["b.t()"] and "[grid](a, b_t, " in source and "[grid](c, b_t, " in source
 
 
+@pytest.mark.parametrize("precision", ["tf32x3", "tf32"])
+def test_loads_of_a_product_are_masked_along_k_alone(precision):
+    inputs = tensor(2, 40, 33), tensor(2, 33, 20)
+    lines = source_of("torch.bmm(a, b)", *inputs, precision=precision).splitlines()
+    loads, stores = ([line for line in lines if name in line] for name in ("tl.load(", "tl.store("))
+    assert [re.findall(r"mask=(.*), other", line)[0] for line in loads] == [
+        "k[None, :] < K",
+        "k[:, None] < K",
+    ]
+    assert "mask=(m[:, None] < M) & (n[None, :] < N)" in stores[0]
+    assert lines.count("    m_in = m % M") == lines.count("    n_in = n % N") == 1
+
+
+def test_tiles_for_three_products_in_tf32_are_their_own():
+    inputs = [tensor(SIDE, SIDE)] * 2
+    assert "configs=TF32X3_CONFIGS" in source_of("a @ b.T", *inputs, precision="tf32x3")
+    halves = [tensor(SIDE, SIDE, dtype="bfloat16")] * 2
+    assert "configs=LARGE_CONFIGS" in source_of("a @ b.T", *halves, precision="tf32x3")
+
+
 def test_large_tiles_are_for_products_with_enough_of_them():
     large = source_of("a @ b.T", *[tensor(SIDE, SIDE)] * 2)
     assert "configs=LARGE_CONFIGS" in large and "tl.swizzle2d(" in large
@@ -102,7 +122,7 @@ def test_the_judge_accepts_large_products(expression, inputs, sizes):
     text = "M, N, K = 2048, 4096, 1024\n\n\ndef get_inputs"
     source = problem(expression, *inputs).replace("def get_inputs", text)
     read = parse_problem(source, id="test/large", suite="test")
-    written = answer(read)
+    written = answer(read, "tf32")
     assert copies(written.source) and "swizzle2d" in written.source
     request = request_of(read, written.source, sizes, 1, "cpu")
     [judged] = judge_here([request], {"device": "cpu", "rules": "dojo", "cluster": "local"})[0]

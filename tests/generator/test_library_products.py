@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from kernel_core.generator.answer import answer
-from kernel_core.generator.graded import graded_kernels, whole_answer
+from kernel_core.generator.graded import graded_kernels, whole_answer, widest_answer
 from kernel_core.generator.read import PRODUCTS
 from kernel_core.interop.batch import request_of
 from kernel_core.interop.judged import judge_here
@@ -88,6 +88,42 @@ def test_products_are_left_to_torch_only_where_another_step_is_a_kernel():
         assert "tl.dot" in whole_answer(asked(moved, *matrices)).source
     assert "torch.matmul" in whole_answer(asked("torch.relu(torch.matmul(a, b))", *matrices)).source
     assert "tl.dot" in whole_answer(asked("torch.matmul(a, b)", *matrices)).source
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dtype", "stays"),
+    [
+        ([(40, 33), (33, 20)], "float32", False),
+        ([(4, 5, 33), (33, 20)], "float32", False),
+        ([(40, 33), (33, 10)], "float32", True),
+        ([(8, 1, 33), (8, 33, 20)], "float32", True),
+        ([(40, 33), (33,)], "float32", True),
+        ([(40, 33), (33, 20)], "bfloat16", True),
+    ],
+)
+def test_the_widest_answer_writes_products_that_fill_a_tile(shapes, dtype, stays):
+    inputs = [f"torch.randn({shape}, dtype=torch.{dtype})" for shape in shapes]
+    read = asked("torch.relu(a @ b)", *inputs)
+    assert ("tl.dot" not in widest_answer(read).source) == stays
+    for precision in ("tf32", "ieee"):
+        assert "tl.dot" not in widest_answer(read, precision).source
+    assert "tl.dot" not in whole_answer(read).source
+
+
+def test_the_widest_answer_leaves_convolutions_and_small_layers():
+    layers = f"{CONVOLUTION}; self.wide, self.narrow = nn.Linear(144, 32), nn.Linear(32, 5)"
+    expression = "self.narrow(torch.relu(self.wide(torch.relu(self.conv(a)).flatten(1))))"
+    source = widest_answer(asked(expression, "torch.randn(16, 4, 11, 9)", layers=layers)).source
+    assert source.count("tl.dot(") == source.count("F.conv2d(") == source.count("F.linear(") == 1
+
+
+def test_the_widest_answer_has_an_attention_of_one_kernel():
+    heads = "torch.randn(2, 3, 40, 16)"
+    fused = widest_answer(asked("F.scaled_dot_product_attention(a, torch.relu(a), a)", heads))
+    assert "attention" in fused.kinds and "scaled_dot_product_attention" not in fused.source
+    wide = ("torch.randn(2, 3, 40, 300)", "torch.randn(300, 20)")
+    apart = widest_answer(asked("F.scaled_dot_product_attention(a, a, a) @ b", *wide))
+    assert apart.kinds == {"dot"} and "F.scaled_dot_product_attention(" in apart.source
 
 
 def test_an_attention_is_one_kernel_between_layers_of_torch():

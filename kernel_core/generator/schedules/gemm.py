@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import torch
 
@@ -30,6 +31,13 @@ LARGE_CONFIGS = """LARGE_CONFIGS = [
 ]
 """
 """Tiles for large products; the first is for runs at small sizes."""
+TF32X3_CONFIGS = """TF32X3_CONFIGS = [
+    triton.Config({"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}, num_warps=4, num_stages=3),
+    triton.Config({"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 32}, num_warps=4, num_stages=4),
+    triton.Config({"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32}, num_warps=8, num_stages=3),
+]
+"""
+"""Tiles for three products in TF32 for one, of any size: both parts of an operand take registers."""
 _LEAST_SIDE, _LEAST_K, _LEAST_RESULTS, _LEAST_PRODUCTS = 512, 256, 2**22, 2**30
 """Each of M and N; K; results for large tiles; multiply-adds for copies of operands.
 
@@ -77,16 +85,16 @@ def write(context: Context) -> Written:
     z = [tile.batch.digit(axis) for axis in range(len(batch))]
     m = [tile.m.digit(axis) for axis in range(len(m_sizes))]
     own: list[Index] = [*z, *m, tile.n.digit(0)]
+    row = [*z, *(tile.m_in.digit(axis) for axis in range(len(m_sizes)))]
     if tile.repays_copies:
         a, b = _along_k(tile, a, a.rank - 1), _along_k(tile, b, b.rank - 2)
 
     def left() -> str:
-        coords = [*own[:-1], tile.k_of_a.digit(0)]
-        return tile.kernel.at(a, aligned(coords, a))
+        return tile.kernel.at(a, aligned([*row, tile.k_of_a.digit(0)], a))
 
     def right() -> str:
-        front = own[:lead] if not folds else [0] * lead
-        return tile.kernel.at(b, aligned([*front, tile.k_of_b.digit(0), tile.n.digit(0)], b))
+        front = z if not folds else [0] * lead
+        return tile.kernel.at(b, aligned([*front, tile.k_of_b.digit(0), tile.n_in.digit(0)], b))
 
     plan = "Each program computes one tile of the product, loops over K, and applies the epilogue."
     if tile.is_large:
@@ -150,7 +158,10 @@ class Tile:
         for group, name in ((self.m, "M"), (self.n, "N"), (self.k_of_a, "K"), (self.k_of_b, "K")):
             object.__setattr__(group, "mask", f"{group.name}{group.view} < {self.size[name]}")
             object.__setattr__(group, "extent", self.size[name])
-        self.kernel.name_sizes([self.batch, self.m, self.n, self.k_of_a, *taps])
+        self.m_in, self.n_in = (
+            replace(group, name=f"{group.name}_in", mask="") for group in (self.m, self.n)
+        )
+        self.kernel.name_sizes([self.batch, self.m, self.n, self.m_in, self.n_in, self.k_of_a, *taps])
         self._decide(int(sizes["M"]), int(sizes["N"]), int(sizes["K"]), is_matrix=not taps)
 
     def _decide(self, m: int, n: int, k: int, is_matrix: bool) -> None:
@@ -198,8 +209,7 @@ class Tile:
         tiles = f'triton.cdiv({rows}, meta["BLOCK_M"]) * triton.cdiv({cols}, meta["BLOCK_N"])'
         count = kernel.total(product(self.batch.sizes), "n_batches", is_argument=False)
         batches = f", {count}" if self.batch.sizes else ","
-        usual = ("LARGE_CONFIGS", LARGE_CONFIGS) if self.is_large else ("CONFIGS", CONFIGS)
-        name, text = configs or usual
+        name, text = configs or self._configs()
         return context.finish(
             kernel, {}, f"lambda meta: ({tiles}{batches})", plan,
             decorator=f"@triton.autotune(configs={name}, key=[{key}])\n",
@@ -207,7 +217,11 @@ class Tile:
         )  # fmt: skip
 
     def _place_tile(self) -> None:
-        """Write the rows and columns of a program's tile; large products have groups of rows of tiles."""
+        """Write the rows and columns of a program's tile; large products have groups of rows of tiles.
+
+        A matrix product reads rows and columns modulo their number, so that its loads are masked along K
+        alone: those beyond the end repeat others, and no tile stores them.
+        """
         kernel = self.kernel
         row, column = "(tl.program_id(0) // tiles_n)", "(tl.program_id(0) % tiles_n)"
         if self.is_large:
@@ -218,6 +232,16 @@ class Tile:
             row, column = "tile_m", "tile_n"
         kernel.line(f"m = {row}.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)")
         kernel.line(f"n = {column}.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)")
+        if self.context.region.anchor.op == "dot":
+            for own, read in ((self.m, self.m_in), (self.n, self.n_in)):
+                if not all(map(is_one, own.sizes)):
+                    kernel.line(f"{read.name} = {own.name} % {own.extent}")
+
+    def _configs(self) -> tuple[str, str]:
+        """Name and text of the tiles that the tuner tries."""
+        if self.context.region.anchor.dtype not in HALF and self.context.precision == "tf32x3":
+            return "TF32X3_CONFIGS", TF32X3_CONFIGS
+        return ("LARGE_CONFIGS", LARGE_CONFIGS) if self.is_large else ("CONFIGS", CONFIGS)
 
     @contextmanager
     def _part(self) -> Iterator[tuple[str, str]]:

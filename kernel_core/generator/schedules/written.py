@@ -56,7 +56,7 @@ class Context:
     """Values that are in memory after some kernel or call."""
     name_of: Callable[[Value], str]
     name: str
-    precision: str = "tf32"
+    precision: str
 
     def kernel(self, groups: Sequence[Group]) -> Kernel:
         """An empty kernel of the region."""
