@@ -37,7 +37,7 @@ _ATTENTION = frozenset({"scaled_dot_product_attention"})
 
 _LIBRARY = {
     "generator, library products": PRODUCTS,
-    "generator, library matrix products": PRODUCTS - CONVOLUTIONS,
+    "generator, library convolutions": CONVOLUTIONS | _ATTENTION,
     "generator": _ATTENTION,
 }
 """Functions that stay torch's, by author."""
@@ -59,7 +59,7 @@ def generator(problem: Problem) -> list[AuthoredCandidate]:
     for name, library in _LIBRARY.items():
         try:
             with _READING:
-                text = answer(problem, precision, library=library)
+                text = answer(problem, precision, library=library, for_speed=True)
         except Unreadable:
             continue
         for source, words in ((text.source, ""), (with_constant_sizes(text.source), ", constant sizes")):
