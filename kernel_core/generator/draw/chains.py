@@ -65,15 +65,15 @@ def convolution(
 def reduction(sketch: Sketch, x: Tensor | None = None, keep: bool = False) -> Tensor:
     """Draw a reduction along an axis; behind a convolution over channels, depth, places or a whole sample."""
     x = x or prelude(sketch)
-    dims: tuple[int, ...] = (sketch.pick(-1, -1, *range(x.rank)),)
+    longer = [at for at, axis in enumerate(x.axes) if axis is not ONE] or [0]
+    dims: tuple[int, ...] = (sketch.pick(*[longer[-1] - x.rank] * 2, *longer),)
     names = ["sum", "mean", "mean", "amax", "amin", "logsumexp", "var", "std", "norm", "max", "min"]
     if x.rank > 2 and is_convolved(sketch):
         places = (*range(2, x.rank),)
         dims = sketch.pick((1,), (1,), (1,), (2,), places, places, (1, *places))
         names = names[:4] if len(dims) > 1 else ["sum", "mean", "logsumexp", "max", "min"]
     name = sketch.rng.choice(names)
-    keep = keep or sketch.chance(0.5)
-    more = ", keepdim=True" if keep else ""
+    more = ", keepdim=True" if (keep := keep or sketch.chance(0.5)) else ""
     along = str(sketch.pick(dims, [*dims]) if len(dims) > 1 else dims[0])
     along = sketch.setting("dim", along) if len(dims) == 1 and sketch.chance(0.6) else along
     text = f"torch.{name}({x}, dim={along}{more})" if sketch.chance(0.5) else f"{x}.{name}(dim={along}{more})"
@@ -174,7 +174,7 @@ def norm_of_last(
 
 def pooled(sketch: Sketch, x: Tensor) -> Tensor:
     """Draw pooling over windows or over all places of a channel, or a reduction."""
-    if x.rank == 2 and sketch.chance(0.2):
+    if x.rank == 2 and x.axes[1] is not ONE and sketch.chance(0.2):
         text = f"{sketch.layer(('pool', 'avg_pool'), 'nn.AvgPool1d(2)')}({x}.unsqueeze(1)).squeeze(1)"
         return sketch.emit(text, (x.axes[0], x.axes[1].over(2)), "avg_pool1d")
     if x.rank < 3 or not is_convolved(sketch):
