@@ -104,6 +104,7 @@ smooth_l1_loss | x* y=x | x, y, beta=0.5
 huber_loss | x* y=x | x, y, delta=0.5 ; x, y, delta=2.0, reduction='sum'
 binary_cross_entropy | x*:rand y=x:rand | x, y ; x, y, reduction='sum'
 binary_cross_entropy_with_logits | x* y=x:rand | x, y ; x, y, reduction='sum' ; x, y, reduction='none'
+kl_div | x(mn):prob y=x:prob | x.log(), y, reduction='batchmean' ; torch.log(x), y, reduction='batchmean' ; torch.log(x), y, reduction='sum'
 kl_div | x(mn):logp y=x:prob | x, y, reduction='batchmean' ; x, y, reduction='sum' ; x, y, reduction='none'
 soft_margin_loss | x* y=x:sign | x, y ; x, y, reduction='sum'
 hinge_embedding_loss | x* y=x:sign | x, y ; x, y, margin=0.5

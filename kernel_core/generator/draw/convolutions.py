@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kernel_core.generator.draw.sizes import KINDS, ONE, Axis
 from kernel_core.generator.draw.sketch import MOST_ELEMENTS, Sketch, Tensor
@@ -49,9 +49,6 @@ class _Geometry:
 
 def single_convolution(sketch: Sketch, name: str) -> list[Tensor]:
     """Draw one layer of `CONVOLUTIONS`, as problems of level 1 have it."""
-    if sketch.habits.settings == "inline" and sketch.chance(0.6):
-        settings = sketch.pick("default", "argument", "argument")
-        sketch.habits = replace(sketch.habits, settings=settings)
     rank, is_transposed = int(name[-2]), "Transpose" in name
     b, c, *space = sketch.axes("bc" + _SPACE[rank])
     pixels = b.gpu * math.prod(axis.gpu for axis in space)
@@ -61,8 +58,7 @@ def single_convolution(sketch: Sketch, name: str) -> list[Tensor]:
     while not _fits(geometry, b, out, space):
         geometry = _geometry(sketch, rank, is_transposed)
     arguments = _arguments(sketch, geometry, 0.5, c.text if is_depthwise else "")
-    if sketch.chance(0.6):
-        arguments += f", bias={sketch.option('bias', str(sketch.chance(0.3)), 'False')}"
+    arguments += _bias(sketch, 0.8)
     x = sketch.input((b, c, *space))
     return [_called(sketch, x, out, geometry, arguments, ())]
 
@@ -71,8 +67,8 @@ def chained_convolution(sketch: Sketch, x: Tensor, out: Axis | None, keep: bool 
     """Draw a layer in a chain or a network; `keep` keeps the extents."""
     _, channels, *space = x.axes
     rank = len(space)
-    kinds = ("plain", "plain", "plain", "pointwise")
-    kind = sketch.pick(*kinds, *(() if keep else ("strided", "depthwise", "transposed", "transposed")))
+    kinds = ("plain", "plain", "plain", "plain", "pointwise")
+    kind = sketch.pick(*kinds, *(() if keep else ("strided", "depthwise", *["transposed"] * 5)))
     geometry = _chained(sketch, rank, kind, keep)
     zeros = (0,) * rank
     while not _fits(geometry, ONE, ONE, space) or (keep and geometry.out(zeros) != zeros):
@@ -84,9 +80,8 @@ def chained_convolution(sketch: Sketch, x: Tensor, out: Axis | None, keep: bool 
         axes = tuple(axis.times(geometry.stride[0]).plus(n) for axis, n in zip(space, more, strict=True))
     is_depthwise = kind == "depthwise"
     out = channels if is_depthwise else out or sketch.axis("p")
-    arguments = _arguments(sketch, geometry, 0.15, channels.text if is_depthwise else "")
-    if sketch.chance(0.15):
-        arguments += ", bias=False"
+    arguments = _arguments(sketch, geometry, 0.3, channels.text if is_depthwise else "")
+    arguments += _bias(sketch, 0.2)
     return _called(sketch, x, out, geometry, arguments, (x.axes[0], out, *axes))
 
 
@@ -100,6 +95,13 @@ def _called(
     names = ("conv", "conv", "conv1", f"conv{rank}d", stem, "layer")
     layer = sketch.layer(names, f"nn.Conv{kind}{rank}d({x.axes[1].text}, {out.text}, {arguments})")
     return sketch.emit(f"{layer}({x})", axes, stem)
+
+
+def _bias(sketch: Sketch, share: float) -> str:
+    """Return the option of a bias in a share of layers; most have none, as an argument by its default."""
+    if not sketch.chance(share):
+        return ""
+    return f", bias={sketch.option('bias', str(sketch.chance(0.12)), str(sketch.chance(0.12)))}"
 
 
 def _chained(sketch: Sketch, rank: int, kind: str, keep: bool) -> _Geometry:
@@ -177,6 +179,9 @@ def _arguments(sketch: Sketch, geometry: _Geometry, listed: float, channels: str
     rows.append(("dilation", geometry.dilation, 1))
     is_listed = sketch.chance(listed)
     kernel = sketch.option("kernel_size", _text(sketch, geometry.kernel))
+    rank = len(geometry.kernel)
+    if kernel == "kernel_size" and rank > 1 and sketch.settings[kernel].isdigit() and sketch.chance(0.25):
+        kernel = f"({', '.join([kernel] * rank)})"
     texts = [f"kernel_size={kernel}" if sketch.chance(0.3) else kernel]
     for name, values, usual in rows:
         if is_listed or set(values) != {usual}:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from kernel_core.generator.draw.sizes import ONE
 from kernel_core.generator.draw.sketch import Sketch, Tensor
+from kernel_core.generator.draw.steps import FORMULAS, pointwise_step, written_out
 
 
 def _choice(functions: tuple[Callable[[Sketch], list[Tensor]], ...]) -> Callable[[Sketch], list[Tensor]]:
@@ -17,32 +18,7 @@ def _choice(functions: tuple[Callable[[Sketch], list[Tensor]], ...]) -> Callable
 
 def _activation(sketch: Sketch) -> list[Tensor]:
     """An activation in one expression."""
-    x = sketch.input(sketch.axes())
-    texts = {
-        "gelu": (
-            f"0.5 * {x} * (1.0 + torch.tanh(math.sqrt(2 / math.pi) * ({x} + 0.044715 * torch.pow({x}, 3))))",
-            f"{x} * 0.5 * (1.0 + torch.erf({x} / math.sqrt(2.0)))",
-            f"{x} * torch.sigmoid(1.702 * {x})",
-        ),
-        "swish": (f"{x} * torch.sigmoid({x})", f"{x} / (1 + torch.exp(-{x}))"),
-        "mish": (f"{x} * torch.tanh(F.softplus({x}))", f"{x} * torch.tanh(torch.log(1 + torch.exp({x})))"),
-        "softplus": (
-            f"torch.log(1 + torch.exp({x}))",
-            f"torch.log1p(torch.exp(-{x}.abs())) + torch.relu({x})",
-        ),
-        "hard_sigmoid": (f"torch.clamp({x} / 6 + 0.5, 0, 1)", f"F.relu6({x} + 3) / 6"),
-        "hard_swish": (f"{x} * torch.clamp({x} + 3, 0, 6) / 6", f"{x} * F.relu6({x} + 3.0) / 6.0"),
-        "softsign": (f"{x} / (1 + torch.abs({x}))", f"{x} / (1.0 + {x}.abs())"),
-        "leaky_relu": (f"torch.where({x} > 0, {x}, 0.01 * {x})", f"torch.maximum({x}, 0.1 * {x})"),
-        "elu": (f"torch.where({x} > 0, {x}, torch.exp({x}) - 1)",),
-        "sigmoid": (f"1 / (1 + torch.exp(-{x}))",),
-        "tanh": (f"(torch.exp(2 * {x}) - 1) / (torch.exp(2 * {x}) + 1)",),
-        "gaussian": (f"torch.exp(-{x} ** 2)", f"torch.exp(-0.5 * {x} * {x})"),
-        "squared_relu": (f"torch.relu({x}) ** 2", f"F.relu({x}).square()"),
-        "polynomial": (f"{x} ** 3 + 2 * {x} ** 2 - {x} + 1",),
-    }
-    name = sketch.rng.choice([*texts])
-    return [sketch.emit(sketch.rng.choice(texts[name]), x.axes, name)]
+    return [written_out(sketch, sketch.input(sketch.axes()), [*FORMULAS])]
 
 
 def _glu(sketch: Sketch) -> list[Tensor]:
@@ -73,6 +49,7 @@ def _soft_threshold(sketch: Sketch) -> list[Tensor]:
 def _scan(sketch: Sketch) -> list[Tensor]:
     """Exclusive, reverse and masked running sums and products."""
     x = sketch.input(sketch.axes(sketch.pick("mn", "mn", "bn")), "randn")
+    x = pointwise_step(sketch, x) if sketch.chance(0.4) else x
     dim = sketch.setting("dim", "1")
     if sketch.chance(0.25):
         mask = sketch.input(x.axes, "torch.rand({}) > 0.5", "bool", names=("mask", "valid"))
@@ -86,7 +63,8 @@ def _scan(sketch: Sketch) -> list[Tensor]:
         (f"torch.cumsum({x} * {x}, dim={dim}).sqrt()", "cumulative_norm"),
         (f"torch.exp(torch.cumsum(-torch.abs({x}), dim={dim}))", "cumulative_decay"),
     )
-    return [sketch.emit(text, x.axes, name)]
+    y = sketch.emit(text, x.axes, name)
+    return [pointwise_step(sketch, y) if sketch.chance(0.4) else y]
 
 
 def _moving(sketch: Sketch) -> list[Tensor]:
@@ -161,7 +139,7 @@ def _rotary(sketch: Sketch) -> list[Tensor]:
 def _matrix(sketch: Sketch) -> list[Tensor]:
     """Products with triangular, diagonal, symmetric, transposed and repeated factors."""
     m, n = sketch.axes("mn")
-    kind = sketch.pick("square", "square", "diagonal", "transposed", "gram", "scaled")
+    kind = sketch.pick("square", "square", "square", "diagonal", "diagonal", "transposed", "gram", "scaled")
     if kind == "square":
         a, b = sketch.input((m, m), names=("A", "a", "x")), sketch.input((m, m), names=("B", "b", "y"))
         text, name = sketch.pick(

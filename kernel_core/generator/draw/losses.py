@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from kernel_core.generator.draw.forms import FILLS
+from kernel_core.generator.draw.inputs import narrowed
 from kernel_core.generator.draw.sketch import Sketch, Tensor
 
 _PREDICTIONS = ("predictions", "pred", "logits", "output", "y_pred", "inputs", "x")
@@ -31,8 +33,11 @@ def _reduced(sketch: Sketch, x: Tensor) -> Tensor:
 def _plain_loss(sketch: Sketch) -> list[Tensor]:
     """Hinge, squared, absolute, Poisson and exponential losses in one expression."""
     x, t = _pair(sketch, sketch.pick("sign", "rand", "randn"))
+    if sketch.chance(0.4):
+        sketch.inputs[-1] = replace(sketch.inputs[-1], axes=narrowed(sketch, x.axes))
     text, name = sketch.pick(
         (f"torch.clamp(1 - {x} * {t}, min=0)", "hinge_loss"),
+        (f"torch.clamp(1.0 - {t} * {x}, min=0.0)", "hinge_loss"),
         (f"torch.relu(1.0 - {x} * {t}) ** 2", "squared_hinge_loss"),
         (f"({x} - {t}) ** 2", "squared_error"),
         (f"torch.abs({x} - {t})", "absolute_error"),
@@ -79,9 +84,13 @@ def _cross_entropy(sketch: Sketch) -> list[Tensor]:
 def _divergence(sketch: Sketch) -> list[Tensor]:
     x, t = _pair(sketch, shape="mn")
     q = sketch.emit(f"torch.softmax({t}, dim=-1)", x.axes, "softmax")
-    logs = sketch.emit(f"torch.log_softmax({x}, dim=-1)", x.axes, "log_softmax")
+    text = sketch.pick(f"torch.log_softmax({x}, dim=-1)", f"torch.log(torch.softmax({x}, dim=-1))")
+    logs = sketch.emit(text, x.axes, "log_softmax")
     end = sketch.pick(".sum(dim=-1)", ".sum(dim=-1).mean()", ".sum()")
-    return [sketch.emit(f"({q} * (torch.log({q}) - {logs})){end}", (), "kl_div")]
+    text = sketch.pick(
+        f"({q} * (torch.log({q}) - {logs})){end}", f"F.kl_div({logs}, {q}, reduction='batchmean')"
+    )
+    return [sketch.emit(text, (), "kl_div")]
 
 
 def _triplet(sketch: Sketch) -> list[Tensor]:

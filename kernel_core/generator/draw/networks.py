@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernel_core.generator.draw.attention import attention, causal
-from kernel_core.generator.draw.chains import convolution, linear, norm_of_last, normalised
+from kernel_core.generator.draw.chains import convolution, linear, norm_of_last, normalised, reduction
 from kernel_core.generator.draw.functions import FUNCTIONS
 from kernel_core.generator.draw.losses import loss_function
 from kernel_core.generator.draw.norms import norm_function
@@ -28,7 +28,7 @@ def perceptron(sketch: Sketch) -> list[Tensor]:
     if sketch.chance(0.3):
         x = linear(sketch, x, start.axes[-1])
         x = sketch.emit(f"{start} + {x}", x.axes, "add")
-    return [x]
+    return [reduction(sketch, x) if sketch.chance(0.25) else x]
 
 
 def feed_forward(sketch: Sketch) -> list[Tensor]:
@@ -184,4 +184,5 @@ NETWORKS: dict[str, Callable[[Sketch], list[Tensor]]] = {
     **FUNCTIONS,
 }
 WEIGHTS = {"optimizer": 4, "attention": 4, "loss_function": 4, "norm_function": 2, "matrix_function": 4}
+WEIGHTS |= {"chain_convolution": 4, "chain_linear": 2, "chain_operator": 2}
 """Families that have more forms than the others, and their shares as multiples of the others'."""

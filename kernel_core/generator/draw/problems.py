@@ -144,7 +144,7 @@ def sketched(
     habits = draw_habits(rng)
     if family in _WITHOUT_HALF or family in NETWORKS or family in CHAINS:
         habits = replace(habits, dtype="float32")
-    if family in CHAINS and habits.settings == "inline" and rng.random() < 0.5:
+    if family in (*CHAINS, "convolution") and habits.settings == "inline" and rng.random() < 0.65:
         habits = replace(habits, settings=rng.choice(("argument", "argument", "default")))
     sketch = Sketch(rng, habits)
     return family, sketch, grammar(sketch)

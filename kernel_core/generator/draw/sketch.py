@@ -136,10 +136,12 @@ class Sketch:
         self.inputs.append(Input(name, value, (), "float"))
         return name
 
-    def parameter(self, axes: Sequence[Axis], domain: str = "randn") -> Tensor:
-        """Return a new parameter of the module."""
+    def parameter(self, axes: Sequence[Axis], domain: str = "randn", is_given: bool = False) -> Tensor:
+        """Return a new parameter of the module; its shape may be an argument where `is_given`."""
         name = self._fresh(PARAMETERS, words=self.habits.drawn_names)
         shape = ", ".join(axis.text for axis in axes) or "()"
+        if is_given and self.habits.settings == "argument" and self.chance(0.5):
+            shape = self.option(f"{name}_shape", f"({shape})")
         self.constructor.append(f"self.{name} = nn.Parameter(torch.{domain}({shape}))")
         return Tensor(f"self.{name}", tuple(axes))
 

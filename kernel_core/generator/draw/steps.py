@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kernel_core.generator.draw.forms import spellings, tails
 from kernel_core.generator.draw.inputs import narrowed
@@ -24,6 +24,34 @@ _OPTIONS = {
     "softshrink": ("", "0.3"),
     "hardshrink": ("", "0.3"),
 }
+FORMULAS = {
+    "gelu": (
+        "0.5 * {0} * (1.0 + torch.tanh(math.sqrt(2 / math.pi) * ({0} + 0.044715 * torch.pow({0}, 3))))",
+        "{0} * 0.5 * (1.0 + torch.erf({0} / math.sqrt(2.0)))", "{0} * torch.sigmoid(1.702 * {0})",
+    ),
+    "swish": ("{0} * torch.sigmoid({0})", "torch.sigmoid({0}) * {0}", "{0} / (1 + torch.exp(-{0}))"),
+    "mish": (
+        "{0} * torch.tanh(F.softplus({0}))", "torch.mul(torch.tanh(F.softplus({0})), {0})",
+        "{0} * torch.tanh(torch.log(1 + torch.exp({0})))",
+    ),
+    "hard_sigmoid": ("torch.clamp({0} / 6 + 0.5, 0, 1)", "F.relu6({0} + 3) / 6"),
+    "hard_swish": (
+        "{0} * torch.clamp({0} + 3, 0, 6) / 6", "{0} * torch.clamp(({0} + 3) / 6, min=0, max=1)",
+        "{0} * F.relu6({0} + 3.0) / 6.0",
+    ),
+    "softsign": ("{0} / (1 + torch.abs({0}))", "{0} / (1.0 + {0}.abs())"),
+    "softplus": ("torch.log(1 + torch.exp({0}))", "torch.log1p(torch.exp(-{0}.abs())) + torch.relu({0})"),
+    "leaky_relu": ("torch.where({0} > 0, {0}, 0.01 * {0})", "torch.maximum({0}, 0.1 * {0})"),
+    "elu": ("torch.where({0} > 0, {0}, torch.exp({0}) - 1)",),
+    "sigmoid": ("1 / (1 + torch.exp(-{0}))",),
+    "tanh": ("(torch.exp(2 * {0}) - 1) / (torch.exp(2 * {0}) + 1)",),
+    "gaussian": ("torch.exp(-{0} ** 2)", "torch.exp(-0.5 * {0} * {0})"),
+    "squared_relu": ("torch.relu({0}) ** 2", "F.relu({0}).square()"),
+    "polynomial": ("{0} ** 3 + 2 * {0} ** 2 - {0} + 1",),
+}  # fmt: skip
+"""Activations as authors write them out."""
+_MODERATE = ("gelu", "swish", "mish", "hard_sigmoid", "hard_swish", "softsign", "leaky_relu")
+"""Formulas for values far from zero, as chains have them; others overflow or vanish there."""
 
 
 def activated(sketch: Sketch, x: Tensor, name: str = "") -> Tensor:
@@ -32,6 +60,9 @@ def activated(sketch: Sketch, x: Tensor, name: str = "") -> Tensor:
     option = sketch.rng.choice(_OPTIONS.get(name, ("",)))
     layer = LAYERS_BY_NAME.get(name.replace("_", ""))
     if layer is not None and sketch.chance(0.3):
+        if "=" in option and "'" not in option:
+            stem, _, number = option.partition("=")
+            option = f"{stem}={sketch.option(stem, number)}"
         called = sketch.layer(("act", "activation", name.split("_")[-1], "nonlin"), f"nn.{layer}({option})")
         return sketch.emit(f"{called}({x})", x.axes, name, dtype=x.dtype)
     function = sketch.rng.choice(spellings(name)).replace("F.", f"{sketch.habits.functional}.")
@@ -42,12 +73,19 @@ def activated(sketch: Sketch, x: Tensor, name: str = "") -> Tensor:
 
 def is_convolved(sketch: Sketch) -> bool:
     """Return True where the second axis is of channels, as a convolution leaves it."""
-    return bool(sketch.operators) and "conv" in sketch.operators[0]
+    return any("conv" in name for name in sketch.operators)
+
+
+def written_out(sketch: Sketch, x: Tensor, names: Sequence[str] = _MODERATE) -> Tensor:
+    """Draw an activation as its formula."""
+    name = sketch.rng.choice(names)
+    text = sketch.rng.choice(FORMULAS[name]).format(x).replace("F.", f"{sketch.habits.functional}.")
+    return sketch.emit(text, x.axes, name)
 
 
 def pointwise_step(sketch: Sketch, x: Tensor) -> Tensor:
     """Draw a scale, shift, clamp, residual, gate or activation."""
-    return sketch.rng.choice(_POINTWISE)(sketch, x)
+    return sketch.rng.choice(_POINTWISE if x.rank else _UNARY)(sketch, x)
 
 
 def scaled(sketch: Sketch, x: Tensor) -> Tensor:
@@ -95,10 +133,16 @@ def shifted(sketch: Sketch, x: Tensor) -> Tensor:
     """Draw arithmetic with a parameter that broadcasts."""
     if x.rank < 2:
         return scaled(sketch, x)
-    channel_first = x.rank >= 3 and is_convolved(sketch)
-    axes = (x.axes[1], *([ONE] * (x.rank - 2))) if channel_first else (x.axes[-1],)
-    value = sketch.parameter(axes)
     sign, name = sketch.pick(("+", "add"), ("+", "add"), ("*", "mul"), ("-", "sub"))
+    if sketch.chance(0.15):
+        number = sketch.option("initial_value", sketch.number())
+        layer = sketch.layer(("scale", "bias", "constant", "offset"), f"nn.Parameter(torch.tensor({number}))")
+        return joined_with(sketch, x, Tensor(layer, ()), x.axes)
+    convolved = x.rank >= 3 and is_convolved(sketch)
+    channel_first = convolved or (x.rank == 4 and sketch.chance(0.5))
+    axes = (x.axes[1], *([ONE] * (x.rank - 2))) if channel_first else (x.axes[-1],)
+    axes = (ONE, *axes) if channel_first and sketch.chance(0.3) else axes
+    value = sketch.parameter(axes, is_given=convolved)
     return sketch.emit(f"{x} {sign} {value}", x.axes, name)
 
 
@@ -114,7 +158,7 @@ def joined_with(sketch: Sketch, x: Tensor, other: Tensor, axes: tuple[Axis, ...]
     if name == "lerp":
         return sketch.emit(f"torch.lerp({x}, {other}, {sketch.pick('0.3', '0.5', '0.75')})", axes, name)
     if name in ("maximum", "minimum"):
-        return sketch.emit(f"torch.{name}({x}, {other})", axes, name)
+        return sketch.emit(f"torch.{sketch.pick(name, name[:3])}({x}, {other})", axes, name)
     sign = {"add": "+", "mul": "*", "sub": "-"}[name]
     return sketch.emit(f"{x} {sign} {other}", axes, name)
 
@@ -137,6 +181,5 @@ def selected(sketch: Sketch, x: Tensor) -> Tensor:
 
 
 Step = Callable[[Sketch, Tensor], Tensor]
-_POINTWISE: tuple[Step, ...] = (
-    activated, activated, activated, scaled, scaled, clamped, shifted, joined, gated, selected,
-)  # fmt: skip
+_UNARY: tuple[Step, ...] = (activated, activated, scaled, scaled, clamped, gated, selected, written_out)
+_POINTWISE: tuple[Step, ...] = (*_UNARY, activated, shifted, shifted, joined)

@@ -121,7 +121,8 @@ class _Text:
             is_usual = self.habits.settings == "default" or value == usual
             given = "" if is_usual else name if self.habits.settings == "module" else value
             default = value if is_usual or self.habits.arguments == "defaults" else usual
-            made.append(Argument(name, type(ast.literal_eval(value)).__name__, given, default))
+            hint = "tuple" if value.startswith("(") else type(ast.literal_eval(value)).__name__
+            made.append(Argument(name, hint, given, default))
         return _in_order(made)
 
     @property
