@@ -173,6 +173,6 @@ def _entropy(sketch: Sketch) -> list[Tensor]:
 
 
 _LOSSES: tuple[Callable[[Sketch], list[Tensor]], ...] = (
-    _plain_loss, _plain_loss, _plain_loss, _huber, _bce, _cross_entropy, _divergence, _triplet, _cosine,
+    *[_plain_loss] * 5, _huber, _bce, _cross_entropy, _divergence, _divergence, _triplet, _cosine,
     _focal, _dice, _charbonnier, _contrastive, _entropy,
 )  # fmt: skip
