@@ -22,7 +22,7 @@
 | `window` | x | `kind`, `kernel`, `stride`, `padding`, `dilation`, `is_partial` |
 
 A `call` of a convolution's layer has its `groups`; with a bias also `unbiased`, its text without it, and
-`of_layer`, weight and bias. A `copy` or `call` with `channels_last` has its channels last in memory.
+`of_layer`, its weight and bias. A `copy` or `call` with `channels_last` has its channels last in memory.
 `axes` of a `scatter` has for each axis of the tensor `("index", k)` or `("axis", k)` of the source; if
 `bounded`, indices beyond the end are dropped. A `conv` that `is_tiled` has its tensors in
 memory. A `window` that `is_partial` may reach beyond the last edge.
@@ -103,7 +103,7 @@ def is_channels_last(value: Value) -> bool:
 
 
 def in_memory_order(items: Sequence[Item], value: Value) -> list[Item]:
-    """What belongs to the axes of a tensor, in the order of the axes in memory."""
+    """Items of the axes of a tensor, in the order of the axes in memory."""
     return [items[0], *items[2:], items[1]] if is_channels_last(value) else [*items]
 
 
