@@ -195,6 +195,8 @@ def _start(log: Path) -> tuple[subprocess.Popen[bytes], str]:
         "PREFECT_UI_ENABLED": "0",
         "PREFECT__SERVER_EPHEMERAL": "1",
         "PREFECT__SERVER_FINAL": "1",
+        # Prefect drops a batch of events that five writes in a row found no unlocked database for.
+        "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_MAX_FLUSH_RETRIES": "1000",
         "PREFECT_API_URL": url,
     }
     command = module_command("uvicorn", "--factory", f"{__package__}.server_app:create_app")
