@@ -232,9 +232,9 @@ def _multiplied(factors: Sequence[Factor], value: int) -> int:
     texts = [
         (f"({text})" if "//" in text and place else text)
         if isinstance(factor, Run)
-        else _wrapped(factor, PRODUCT)
+        else _wrapped(factor, ATOM if "//" in text and place else PRODUCT)
         for place, factor in enumerate(merged)
-        for text in [factor.text if isinstance(factor, Run) else ""]
+        for text in [factor.text if isinstance(factor, Run) else host(factor)]
     ]
     if len(merged) == 1:
         only = merged[0]

@@ -65,6 +65,11 @@ def test_a_kernel_has_the_sizes_into_which_its_indices_fall(expression, inputs, 
     assert sorted(names[names.index("n_elements") + 1 : -1]) == sorted(sizes)
 
 
+def test_a_multiple_of_a_quotient_keeps_its_brackets():
+    source = written(problem("a[:, 2 * (a.shape[1] // 3) :] + 1", "torch.randn(4, 10)"))
+    assert "2 * (a.shape[-1] // 3)" in source
+
+
 def test_axes_that_are_repeated_have_no_size():
     lines = written(problem("torch.maximum(a, b)", "torch.randn(4, 1, 5)", "torch.randn(1, 3, 1)"))
     assert "a_ptr + b * N + n," in lines and "b_ptr + m," in lines

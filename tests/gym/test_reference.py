@@ -372,6 +372,14 @@ def test_what_is_exact_decides() -> None:
         assert not kind.tolerance.spread.any()
 
 
+def test_an_epsilon_of_the_dtype_is_float32s_in_double_precision() -> None:
+    ours = _reference("torch.nn.functional.rms_norm(x * 1e-4, (300,))")
+    trial = ours.trial(3, "own")
+    [x] = ours.inputs_of(trial)
+    ratio = x * 1e-4 / (1e-8 * x.square().mean(1, keepdim=True) + torch.finfo(torch.float32).eps).sqrt()
+    assert all_pass(ratio, trial.expected[0])
+
+
 def test_exact_halves_are_rounded_as_torch_does() -> None:
     [whole] = _reference("torch.round(x).int()").trial(3, "mixed").expected
     assert not _undecided(whole).any()

@@ -106,6 +106,52 @@ def _flattened(sketch: Sketch) -> list[Tensor]:
     return [sketch.emit(text, axes, name)]
 
 
+def _windows(sketch: Sketch) -> list[Tensor]:
+    """Windows of images as rows of a batch, patches as rows of a sequence, or neighbours as channels."""
+    b, h, w, c = sketch.axes("bhwc")
+    size = sketch.pick(2, 4, 7, 8)
+    side = sketch.setting(sketch.pick("window_size", "patch_size", "size"), str(size))
+    if sketch.chance(0.3):
+        x = sketch.input((b, h.times(2), w.times(2), c))
+        corners = [
+            sketch.emit(f"{x}[:, {k}::2, {j}::2, :]", (b, h, w, c), "getitem") for k in (0, 1) for j in (0, 1)
+        ]
+        return [sketch.emit(f"torch.cat([{', '.join(map(str, corners))}], dim=-1)", (), "cat")]
+    if sketch.chance(0.5):
+        x = sketch.input((b, h.times(size), w.times(size), c))
+        x = pointwise_step(sketch, x) if sketch.chance(0.4) else x
+        sizes = sketch.sizes_of(x)
+        text = "{x}.view({0}, {1} // {s}, {s}, {2} // {s}, {s}, {3})"
+        y = sketch.emit(text.format(*sizes, x=x, s=side), (), "view")
+        end = sketch.pick("-1, {s}, {s}, {c}", "-1, {s} * {s}, {c}").format(s=side, c=sizes[3])
+        call = sketch.pick(f".contiguous().view({end})", f".reshape({end})")
+        return [sketch.emit(f"{y}.permute(0, 1, 3, 2, 4, 5){call}", (), "permute")]
+    x = sketch.input((b, c, h.times(size), w.times(size)))
+    sizes = sketch.sizes_of(x)
+    text = "{x}.reshape({0}, {1}, {2} // {s}, {s}, {3} // {s}, {s})"
+    y = sketch.emit(text.format(*sizes, x=x, s=side), (), "reshape")
+    end = f"{sizes[0]}, -1, {sizes[1]} * {side} * {side}"
+    return [sketch.emit(f"{y}.permute(0, 2, 4, 1, 3, 5).reshape({end})", (), "permute")]
+
+
+def _heads(sketch: Sketch) -> list[Tensor]:
+    """Features split into heads, heads joined again, or places of images as a sequence."""
+    b, s, e, f = sketch.axes("besf")
+    if sketch.chance(0.4):
+        x = sketch.input((b, e, s, f))
+        x = pointwise_step(sketch, x) if sketch.chance(0.5) else x
+        sizes = sketch.sizes_of(x)
+        end = f"{sizes[0]}, {sizes[2]}, {sizes[1]} * {sizes[3]}"
+        call = sketch.pick(f".contiguous().view({end})", f".reshape({end})")
+        return [sketch.emit(f"{x}.transpose(1, 2){call}", (), "transpose", "view")]
+    x = sketch.input((b, s, f.times(4)))
+    sizes = sketch.sizes_of(x)
+    y = sketch.emit(f"{x}.view({sizes[0]}, {sizes[1]}, 4, {sizes[2]} // 4)", (), "view")
+    call = sketch.pick("permute(0, 2, 1, 3)", "transpose(1, 2)", "permute(0, 2, 3, 1)")
+    scale = sketch.pick("", f" * {sketch.setting('scale', '0.125')}")
+    return [sketch.emit(f"{y}.{call}{sketch.pick('', '.contiguous()')}{scale}", (), call[:7])]
+
+
 def _masked(sketch: Sketch) -> list[Tensor]:
     """A mean, softmax or sum over the valid positions of sequences."""
     b, s, n = sketch.axes("bsn")
@@ -207,7 +253,7 @@ def _kernel_matrix(sketch: Sketch) -> list[Tensor]:
 FUNCTIONS: dict[str, Callable[[Sketch], list[Tensor]]] = {
     "activation_function": _choice((_activation, _activation, _activation, _glu, _soft_threshold)),
     "scan_function": _choice((_scan, _scan, _scan, _moving)),
-    "layout_function": _choice((_shuffled, _flattened, _flattened, _masked, _rotary)),
+    "layout_function": _choice((_shuffled, _flattened, _masked, _rotary, _windows, _heads)),
     "matrix_function": _choice((_matrix, _matrix, _matrix, _kernel_matrix, _quantised)),
 }
 """Families by name."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernel_core.generator.draw.attention import attention, causal
-from kernel_core.generator.draw.chains import convolution, linear, norm_of_last, normalised, reduction
 from kernel_core.generator.draw.functions import FUNCTIONS
+from kernel_core.generator.draw.heads import convolution, linear, norm_of_last, normalised, reduction
 from kernel_core.generator.draw.losses import loss_function
 from kernel_core.generator.draw.norms import norm_function
 from kernel_core.generator.draw.optimizers import optimizer
@@ -183,6 +183,13 @@ NETWORKS: dict[str, Callable[[Sketch], list[Tensor]]] = {
     "norm_function": norm_function,
     **FUNCTIONS,
 }
-WEIGHTS = {"optimizer": 4, "attention": 4, "loss_function": 4, "norm_function": 2, "matrix_function": 4}
-WEIGHTS |= {"chain_convolution": 4, "chain_linear": 2, "chain_operator": 2}
+WEIGHTS = {
+    "optimizer": 4,
+    "layout_function": 3,
+    "attention": 4,
+    "loss_function": 4,
+    "norm_function": 2,
+    "matrix_function": 4,
+}
+WEIGHTS |= {"chain_convolution": 4, "chain_linear": 2, "chain_operator": 2, "chain_views": 4}
 """Families that have more forms than the others, and their shares as multiples of the others'."""

@@ -37,7 +37,8 @@ _NOUNS = {
     "adam_update": "Adam update", "rmsprop_update": "RMSprop update", "adagrad_update": "Adagrad update",
     "adadelta_update": "Adadelta update", "lion_update": "Lion update", "adamax_update": "Adamax update",
     "glu": "gated linear unit", "kl_div": "KL divergence", "neg": "negation", "view": "reshaping",
-    "where": "element-wise selection", "topk": "top-k selection", "argmax": "argmax over a dimension",
+    "where": "element-wise selection", "getitem": "slicing",
+    "index": "row lookup", "topk": "top-k selection", "argmax": "argmax over a dimension",
 }  # fmt: skip
 """Nouns for operators; others are their names in words."""
 _CLASS_LINES = (

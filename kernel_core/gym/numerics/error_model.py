@@ -144,14 +144,19 @@ class ProductsSeen(LightDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
+_EPSILON = {torch.finfo(torch.float64).eps: torch.finfo(torch.float32).eps}
+
+
 class Widened(LightDispatchMode):
-    """While active, float32 that a module asks for is float64. A matrix without factors is no error: of many
-    perturbed ones, some may have none."""
+    """While active, float32 that a module asks for is float64, and the epsilon that torch takes from a dtype,
+    as in `nn.RMSNorm`, is float32's. A matrix without factors is no error: of many perturbed ones, some may
+    have none."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if function._opname == "_to_copy" and kwargs.get("dtype") is torch.float32:
             kwargs["dtype"] = torch.float64
+        args = tuple(_EPSILON.get(value, value) if type(value) is float else value for value in args)
         return None if function._opname == "_linalg_check_errors" else function(*args, **kwargs)
 
 
