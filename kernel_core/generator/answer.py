@@ -14,6 +14,7 @@ from kernel_core.generator.calls import nest_text
 from kernel_core.generator.fuse import Plan, Region
 from kernel_core.generator.ir import CHEAP, Value, make, walk
 from kernel_core.generator.launches import WHY_COPIED, Launches
+from kernel_core.generator.library_calls import NO_CALLS, LibraryCalls
 from kernel_core.generator.module import input_texts, kept
 from kernel_core.generator.names import take_name
 from kernel_core.generator.product_work import own_share
@@ -63,10 +64,10 @@ class Answer:
 
 
 def answer(
-    problem: Problem, precision: str = "tf32x3", on_meta: bool = False, library: frozenset[str] = frozenset(),
+    problem: Problem, precision: str = "tf32x3", on_meta: bool = False, library: LibraryCalls = NO_CALLS,
     for_speed: bool = False,
 ) -> Answer:  # fmt: skip
-    """Return kernels for a problem; calls of the functions in `library` stay torch's.
+    """Return kernels for a problem; calls of `library` stay torch's.
 
     `for_speed` adds kernels that only change the order of axes in memory. Raises Unreadable where the module
     cannot be read or has nothing to write.

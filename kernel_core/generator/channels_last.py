@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernel_core.generator.ir import Value, is_channels_last, make, memory_format, rebuilt, walk
+from kernel_core.generator.ir import Value, is_channels_last, make, memory_format, readers_of, rebuilt, walk
 
 _RANKS = {"conv2d": 4, "conv_transpose2d": 4, "conv3d": 5, "conv_transpose3d": 5}
 """Convolutions by torch's names, with the rank of a batch."""
@@ -20,11 +20,8 @@ def with_channels_last(outputs: Sequence[Value], for_speed: bool) -> list[Value]
     What a kernel computes anyway is stored so. Other tensors are copied by torch, or `for_speed` by a kernel,
     which takes half the time.
     """
-    readers: dict[int, list[Value]] = {}
     values = walk(tuple(outputs))
-    for value in values:
-        for tensor in value.tensors:
-            readers.setdefault(id(tensor), []).append(value)
+    readers = readers_of(values)
     returned = {id(output) for output in outputs}
     chosen = {
         id(value)
@@ -73,7 +70,7 @@ def _is_read_by_channel(call: Value, readers: dict[int, list[Value]]) -> bool:
     waiting = [call]
     while waiting:
         value = waiting.pop()
-        for reader in readers.get(id(value), ()):
+        for reader in readers[id(value)]:
             if reader.op in ("point", "cast") and [*map(int, reader.shape)] == [*map(int, call.shape)]:
                 waiting.append(reader)
                 continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kernel_core.generator.ir import CHEAP, Value, stored, walk
+from kernel_core.generator.ir import CHEAP, Value, readers_of, stored, walk
 from kernel_core.generator.names import canonical
 from kernel_core.generator.sizes import is_one, product
 
@@ -40,10 +40,7 @@ class Plan:
     def __init__(self, outputs: Sequence[Value]) -> None:
         self.values = walk(tuple(outputs))
         self.outputs = [stored(output) for output in outputs]
-        self.consumers: dict[int, list[Value]] = {id(value): [] for value in self.values}
-        for value in self.values:
-            for tensor in value.tensors:
-                self.consumers[id(tensor)].append(value)
+        self.readers = readers_of(self.values)
         self.forced: set[int] = {id(output) for output in self.outputs}
         self._force()
         self.refused: set[int] = set()
@@ -90,7 +87,7 @@ class Plan:
                 value
                 for value in region.core.values()
                 if id(value) in self.forced
-                or any(id(user) not in region.core for user in self.consumers[id(value)])
+                or any(id(user) not in region.core for user in self.readers[id(value)])
             ]
             region.outputs = self._without_views(region)
         for value in self.values:

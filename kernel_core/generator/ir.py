@@ -107,9 +107,10 @@ def in_memory_order(items: Sequence[Item], value: Value) -> list[Item]:
     return [items[0], *items[2:], items[1]] if is_channels_last(value) else [*items]
 
 
-def memory_format(rank: int) -> str:
-    """Host argument for the order of axes with channels last."""
-    return f"memory_format=torch.channels_last{'_3d' * (rank > 4)}"
+def memory_format(rank: int, has_channels_last: bool = True) -> str:
+    """Host argument for the order of axes."""
+    order = f"channels_last{'_3d' * (rank > 4)}" if has_channels_last else "contiguous_format"
+    return f"memory_format=torch.{order}"
 
 
 ORIGIN: ContextVar[tuple[int, str]] = ContextVar("ORIGIN", default=(0, ""))
@@ -140,6 +141,15 @@ def walk(outputs: tuple[Value, ...]) -> list[Value]:
                 yield top
 
     return [value for output in outputs if id(output) not in seen for value in visit(output)]
+
+
+def readers_of(values: Sequence[Value]) -> dict[int, list[Value]]:
+    """Values that read each one of `values`, by its id; those that read it twice stand there twice."""
+    readers: dict[int, list[Value]] = {id(value): [] for value in values}
+    for value in values:
+        for tensor in value.tensors:
+            readers[id(tensor)].append(value)
+    return readers
 
 
 def rebuilt(

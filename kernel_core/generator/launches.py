@@ -166,8 +166,8 @@ class Launches:
         for tensor in tensors:
             if tensor.dtype == value.dtype and host(tensor.shape) == host(shape_of.shape):
                 self.shapes[id(value)] = shape_of.shape
-                order = "" if is_channels_last(value) == is_channels_last(tensor) else f", {_order_of(value)}"
-                return f"torch.{function}_like({self._expression(tensor)}{fill}{order})"
+                text = f"{self._expression(tensor)}{fill}{_order_beside(tensor, value)}"
+                return f"torch.{function}_like({text})"
         later = {host(other.shape): other.shape for other in self.plan.values if stored(other) is value}
         for tensor in tensors:
             if tensor.dtype == value.dtype and host(tensor.shape) in later:
@@ -189,7 +189,7 @@ class Launches:
             ]
         )
         like = shape.removesuffix(".shape")
-        order = f", {_order_of(value)}" if is_channels_last(value) else ""
+        order = _order_beside(None, value)
         if any(
             self._memory(tensor) == like and tensor.dtype == value.dtype and not is_channels_last(tensor)
             for tensor in tensors
@@ -215,7 +215,7 @@ class Launches:
         if not first.path:
             name = self._name(first, first.base)
             self.keys[first.key] = name
-            order = _order_of(first) if is_channels_last(first) else ""
+            order = _order_beside(None, first).removeprefix(", ")
             self.lines.append(f"{name} = {text}.contiguous({order})")
         else:
             name = self._free(first.base)
@@ -300,8 +300,11 @@ class Launches:
         return [*named[: places[0]], f"{', '.join(names)} = {leaf.text}.shape", *named[places[0] :]]
 
 
-def _order_of(value: Value) -> str:
-    return memory_format(value.rank) if is_channels_last(value) else "memory_format=torch.contiguous_format"
+def _order_beside(tensor: Value | None, value: Value) -> str:
+    """Host argument for the order of a value's axes, where a tensor, or torch by default, has another."""
+    if is_channels_last(value) == (tensor is not None and is_channels_last(tensor)):
+        return ""
+    return f", {memory_format(value.rank, is_channels_last(value))}"
 
 
 def _words(line: str) -> list[str]:

@@ -6,35 +6,35 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from kernel_core.generator.answer import Answer
-from kernel_core.generator.read import CONVOLUTIONS, PRODUCTS, WEIGHTED, Unreadable
-from kernel_core.generator.recorder import SMALL
-
-_ATTENTION = "scaled_dot_product_attention"
-LIBRARY_FIRST = (PRODUCTS, WEIGHTED, CONVOLUTIONS, frozenset[str]())
-"""Functions that stay torch's, from most to none: cuBLAS and cuDNN are faster for most sizes."""
-_MATRIX_PRODUCTS = PRODUCTS - CONVOLUTIONS - {_ATTENTION}
-OWN_FIRST = (
-    CONVOLUTIONS | {_ATTENTION} | {SMALL + function for function in _MATRIX_PRODUCTS},
-    *LIBRARY_FIRST,
+from kernel_core.generator.library_calls import (
+    ATTENTION,
+    CONVOLUTIONS,
+    MATRIX_PRODUCTS,
+    PRODUCTS,
+    WEIGHTED,
+    LibraryCalls,
 )
+from kernel_core.generator.recorder import Unreadable
+
+LIBRARY_FIRST = (*map(LibraryCalls, (PRODUCTS, WEIGHTED, CONVOLUTIONS)), LibraryCalls())
+"""Calls that stay torch's, from most to none: cuBLAS and cuDNN are faster for most sizes."""
+OWN_FIRST = (LibraryCalls(CONVOLUTIONS | {ATTENTION}, small=MATRIX_PRODUCTS), *LIBRARY_FIRST)
 """The same behind own matrix products: three in TF32 are as exact as cuBLAS's one of float32, and faster."""
-_LAYERS = WEIGHTED | {SMALL + "linear"}
-"""Those that stay torch's beside an attention."""
 LEAST_SHARE = 0.015
 """Least share of the work for kernels; the judge refuses those that do less than a hundredth."""
 
 
-def order_for(precision: str) -> Sequence[frozenset[str]]:
+def order_for(precision: str) -> Sequence[LibraryCalls]:
     """Return the order whose first answer is the fastest at a precision of float32 products."""
     return OWN_FIRST if precision == "tf32x3" else LIBRARY_FIRST
 
 
 def first_with_work(
-    write: Callable[[frozenset[str]], Answer], order: Sequence[frozenset[str]] = LIBRARY_FIRST
+    write: Callable[[LibraryCalls], Answer], order: Sequence[LibraryCalls] = LIBRARY_FIRST
 ) -> Answer:
     """Return the first answer of an order that leaves work to its kernels.
 
-    `write` takes the functions that stay torch's. A product so large that the kernels beside it do next to
+    `write` takes the calls that stay torch's. A product so large that the kernels beside it do next to
     nothing is written with them. An attention that a single kernel computes is written all the same. Raises
     Unreadable as `write` does.
     """
@@ -46,9 +46,9 @@ def first_with_work(
         except Unreadable as error:
             refusals.append(error)
             continue
-        if _ATTENTION in library and _may_be_attention(written):
+        if ATTENTION in library.functions and _may_be_attention(written):
             with suppress(Unreadable):
-                fused = write(library & _LAYERS)
+                fused = write(library.of_weights())
                 if "attention" in fused.kinds:
                     return fused
         if written.own_share >= LEAST_SHARE:
@@ -61,4 +61,4 @@ def first_with_work(
 
 def _may_be_attention(written: Answer) -> bool:
     steps = set(written.steps.split(", "))
-    return _ATTENTION in steps or ("softmax" in steps and bool(steps & PRODUCTS))
+    return ATTENTION in steps or ("softmax" in steps and bool(steps & PRODUCTS))

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_flatten
 
 from kernel_core.generator.calls import with_text
 from kernel_core.generator.ir import Value
+from kernel_core.generator.library_calls import LibraryCalls
 from kernel_core.generator.read import Graph, named_numbers
 from kernel_core.generator.recorder import Recorder
 from kernel_core.generator.shapes import Shape
@@ -21,7 +22,7 @@ class NoPart(Exception):
 
 
 def part_graph(
-    instance: nn.Module, is_method: bool, function: Any, inputs: dict[str, Any], library: frozenset[str]
+    instance: nn.Module, is_method: bool, function: Any, inputs: dict[str, Any], library: LibraryCalls
 ) -> Graph:
     """The graph of a function that has the statements of a part.
 

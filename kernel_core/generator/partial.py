@@ -18,6 +18,7 @@ from torch import nn
 from kernel_core.generator import literals
 from kernel_core.generator.answer import Answer, Writer, module_text
 from kernel_core.generator.library import LEAST_SHARE, first_with_work
+from kernel_core.generator.library_calls import LibraryCalls
 from kernel_core.generator.module import kept_whole
 from kernel_core.generator.names import NAMES, Names
 from kernel_core.generator.part_graph import NoPart, key_of, part_graph
@@ -185,7 +186,7 @@ class _Parts:
         is_end = self._block.is_body and last + 1 == len(self._block.statements)
         return bool(leaving) and not (is_end and all(isinstance(part, ast.Return) for part in leaving))
 
-    def _answer(self, first: int, last: int, library: frozenset[str]) -> Answer:
+    def _answer(self, first: int, last: int, library: LibraryCalls) -> Answer:
         """An answer that holds for all calls of the range."""
         block = self._block
         calls: dict[str, dict[str, Any]] = {}
@@ -222,7 +223,7 @@ class _Parts:
         inputs: Sequence[str],
         results: list[str] | None,
         names: dict[str, Any],
-        library: frozenset[str],
+        library: LibraryCalls,
     ) -> _PartWriter:
         block = self._block
         given = [name for name in inputs if name in names and name != "self"]

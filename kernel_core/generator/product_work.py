@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from kernel_core.generator.ir import Value
-from kernel_core.generator.read import CONVOLUTIONS, PRODUCTS
+from kernel_core.generator.library_calls import CONVOLUTIONS, PRODUCTS
 
 OPERATIONS_PER_BYTE = 16
 """Operations of float32 that a GPU does in the time of a byte: 67 TFLOPS and 4 TB/s of an H200."""

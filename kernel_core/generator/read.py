@@ -23,6 +23,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from kernel_core.generator import literals
 from kernel_core.generator.calls import FIXED, module_path, short_name, with_text
+from kernel_core.generator.library_calls import NO_CALLS, LibraryCalls
 from kernel_core.generator.names import NAMES, Names
 from kernel_core.generator.recorder import Graph, Recorder, Unreadable
 from kernel_core.generator.sizes import Number, Size, host, without_text
@@ -30,22 +31,13 @@ from kernel_core.records import Problem
 
 _GEOMETRY = ("stride", "padding", "dilation", "output_padding")
 """Numbers of a convolution that keep their text where they are 0 or 1: all are written alike."""
-CONVOLUTIONS = frozenset(f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3))
-"""Convolutions by torch's names: cuDNN's kernels are the fastest for most sizes."""
-WEIGHTED = CONVOLUTIONS | {"linear"}
-"""Convolutions and products with a weight: layers of a network around its own steps."""
-PRODUCTS = WEIGHTED | {
-    *("bilinear", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "einsum"),
-    "scaled_dot_product_attention",
-}
-"""Convolutions and matrix products by torch's names: a library has its own kernels for them."""
 
 
-def read(problem: Problem, on_meta: bool = False, library: frozenset[str] = frozenset()) -> Graph:
+def read(problem: Problem, on_meta: bool = False, library: LibraryCalls = NO_CALLS) -> Graph:
     """Return the graph of a problem's `forward`. Raises Unreadable.
 
     `on_meta` takes tensors of the meta device in place of fake ones. It takes half of the time and is for
-    modules that ask for no device. Calls of the functions in `library` stay torch's.
+    modules that ask for no device. Calls of `library` stay torch's.
     """
     names = Names()
     try:
@@ -60,7 +52,7 @@ def read(problem: Problem, on_meta: bool = False, library: frozenset[str] = froz
     return graph
 
 
-def _read_with(names: Names, problem: Problem, on_meta: bool, library: frozenset[str]) -> Graph:
+def _read_with(names: Names, problem: Problem, on_meta: bool, library: LibraryCalls) -> Graph:
     arguments = forward_arguments(problem.source)
     try:
         names.taken |= {*arguments, "F", "self", "torch", "triton", "tl", "nn", "math"}
@@ -115,7 +107,7 @@ def executed(problem: Problem, tree: ast.Module) -> types.ModuleType:
     return module
 
 
-def _read(problem: Problem, arguments: list[str], library: frozenset[str]) -> Graph:
+def _read(problem: Problem, arguments: list[str], library: LibraryCalls) -> Graph:
     tree = literals.with_literals(ast.parse(problem.source))
     model, inputs = model_and_inputs(executed(problem, tree))
     recorder = Recorder(model, library)

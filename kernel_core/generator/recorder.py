@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from kernel_core.generator.calls import (
 )
 from kernel_core.generator.decompose import FAULTS, decomposed, paired
 from kernel_core.generator.ir import ORIGIN, Unsupported, Value, make
+from kernel_core.generator.library_calls import LibraryCalls
 from kernel_core.generator.names import NAMES, Names
 from kernel_core.generator.operators.indexing import assign
 from kernel_core.generator.recurrent import CELLS, cell_step, sequence_shapes
@@ -42,10 +42,6 @@ LAYERS = {
     nn.ConvTranspose3d: "conv_transpose3d",
 }  # fmt: skip
 """Layers of one function, which stay layers where the function stays torch's."""
-SMALL = "small "
-"""Before a function's name: only its products that fill no tile, or that are not float32, stay torch's."""
-_LEAST_SIDE = 16
-"""Rows and columns from which a product fills the least tile of a tensor core."""
 _KEYS = itertools.count()
 """Numbers of results that stay torch's: an id may belong to a value that is gone."""
 _PLAIN = ("dim", "is_floating_point", "is_complex", "is_contiguous", "stride", "element_size", "get_device")
@@ -73,7 +69,7 @@ class Graph:
 class Recorder(TorchFunctionMode):
     """Makes a value of each tensor that torch's functions return."""
 
-    def __init__(self, model: nn.Module, library: frozenset[str]) -> None:
+    def __init__(self, model: nn.Module, library: LibraryCalls) -> None:
         super().__init__()
         self._library = library
         self._values: dict[int, tuple[torch.Tensor, Value]] = {}
@@ -102,7 +98,7 @@ class Recorder(TorchFunctionMode):
             if isinstance(module, CELLS):
                 return cell_step(module, *args, **kwargs)
             function = LAYERS.get(type(module))
-            if not isinstance(module, OPAQUE) and function not in self._library:
+            if not isinstance(module, OPAQUE) and function not in self._library.functions:
                 return call(module, *args, **kwargs)
             plain = tree_map(without_text, (args, kwargs))
             with torch._C.DisableTorchFunction():
@@ -227,7 +223,7 @@ class Recorder(TorchFunctionMode):
     def _recorded(
         self, function: Any, name: str, base: str, args: Any, kwargs: Any, result: Any, is_reflected: bool
     ) -> Any:
-        if base in self._library or (SMALL + base in self._library and _is_small(args, result)):
+        if self._library.has(base, args, result):
             return self._call(spelled_function(name), args, kwargs, result, base)
         in_place = isinstance(args[0] if args else None, torch.Tensor) and result is args[0]
         values = self._values_of((args, kwargs))
@@ -308,15 +304,6 @@ class Recorder(TorchFunctionMode):
             )  # fmt: skip
             self._values[id(tensor)] = (tensor, _with_sizes(made))
         return result
-
-
-def _is_small(args: Any, result: torch.Tensor) -> bool:
-    """True for a product that is not of float32, or of which each of the batch has few rows or columns."""
-    operands = [given for given in args if isinstance(given, torch.Tensor)]
-    is_batched = any(operand.dim() > 2 for operand in operands[1:])
-    rows = result.shape[-2:-1] if is_batched else result.shape[:-1]
-    sides = (math.prod(rows), *result.shape[-1:])
-    return result.dtype != torch.float32 or len(sides) < 2 or min(sides) < _LEAST_SIDE
 
 
 def _leaves(result: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kernel_core.generator.build import add, mul, reduce, reshape, unsqueeze
 from kernel_core.generator.channels_last import with_channels_last
-from kernel_core.generator.ir import ORIGIN, Value, is_point, make, rebuilt, walk
+from kernel_core.generator.ir import ORIGIN, Value, is_point, make, readers_of, rebuilt, walk
 from kernel_core.generator.names import bind
 from kernel_core.generator.operators.layout import transpose
 from kernel_core.generator.schedules.conv import tiled
@@ -29,17 +29,19 @@ def with_bias_behind(outputs: Sequence[Value]) -> list[Value]:
 
     cuDNN adds a bias in a pass of its own over the result.
     """
-    readers: dict[int, list[str]] = {id(output): ["output"] for output in outputs}
-    for value in reversed(walk(tuple(outputs))):
-        behind = readers.get(id(value), []) if value.op == "reshape" else [value.op]
-        for tensor in value.tensors:
-            readers.setdefault(id(tensor), []).extend(behind)
+    readers = readers_of(walk(tuple(outputs)))
+    returned = {*map(id, outputs)}
+
+    def is_added_behind(value: Value) -> bool:
+        return id(value) not in returned and all(
+            is_added_behind(reader) if reader.op == "reshape" else reader.op in _ADDS_BIAS
+            for reader in readers[id(value)]
+        )
+
     return rebuilt(
         outputs,
         lambda value, new, made: (
-            _biased_behind(new)
-            if "unbiased" in value.attributes and _ADDS_BIAS.issuperset(readers[id(value)])
-            else new
+            _biased_behind(new) if "unbiased" in value.attributes and is_added_behind(value) else new
         ),
     )
 
@@ -103,12 +105,10 @@ def with_vector_products(outputs: Sequence[Value]) -> list[Value]:
 
 
 def _users(outputs: Sequence[Value]) -> dict[int, int]:
-    """Number of values that read each value, by its id."""
-    users: dict[int, int] = {id(output): 1 for output in outputs}
-    for value in walk(tuple(outputs)):
-        for tensor in value.tensors:
-            users[id(tensor)] = users.get(id(tensor), 0) + 1
-    return users
+    """Number of values that read each value, by its id; a result of `forward` has a reader more."""
+    returned = {*map(id, outputs)}
+    readers = readers_of(walk(tuple(outputs)))
+    return {value: len(reading) + (value in returned) for value, reading in readers.items()}
 
 
 def _is_vector(value: Value) -> bool:

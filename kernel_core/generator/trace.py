@@ -26,7 +26,8 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernel_core.generator.calls import module_path, short_name, tensors_of
-from kernel_core.generator.read import WEIGHTED, forward_of, load_module, model_and_inputs, without_values
+from kernel_core.generator.library_calls import WEIGHTED
+from kernel_core.generator.read import forward_of, load_module, model_and_inputs, without_values
 from kernel_core.problems.syntax import syntax_tree
 from kernel_core.records import Problem
 

@@ -11,11 +11,11 @@ from torch import nn
 from torch.overrides import resolve_name
 
 from kernel_core.generator.calls import short_name, tensors_of
+from kernel_core.generator.library_calls import ATTENTION, PRODUCTS, LibraryCalls
 from kernel_core.generator.product_work import OPERATIONS_PER_BYTE, num_operations
-from kernel_core.generator.read import PRODUCTS
 from kernel_core.generator.recorder import Recorder
 
-_WITHOUT_WORK = PRODUCTS - {"scaled_dot_product_attention"} | {
+_WITHOUT_WORK = PRODUCTS - {ATTENTION} | {
     "interpolate",
     "upsample",
     *("contiguous", "clone", "copy", "detach", "to", "float", "half", "bfloat16", "double", "int", "long"),
@@ -48,7 +48,7 @@ class Watch(Recorder):
     """Counts bytes, and records no values."""
 
     def __init__(self, model: nn.Module) -> None:
-        super().__init__(model, PRODUCTS)
+        super().__init__(model, LibraryCalls(PRODUCTS))
         self.steps: list[_Step] = []
         self.is_over = False
         self._modules = {path: module for module in model.modules() for path in [self._paths[id(module)]]}

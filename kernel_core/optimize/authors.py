@@ -14,7 +14,8 @@ import torch
 
 from kernel_core.evaluation.best_of_n import load_selection
 from kernel_core.generator.answer import answer
-from kernel_core.generator.read import CONVOLUTIONS, PRODUCTS, Unreadable
+from kernel_core.generator.library_calls import ATTENTION, CONVOLUTIONS, PRODUCTS, LibraryCalls
+from kernel_core.generator.read import Unreadable
 from kernel_core.records import Candidate, Problem, Record
 from kernel_core.store import Store
 
@@ -31,16 +32,12 @@ class AuthoredCandidate(Record):
 Author = Callable[[Problem], Sequence[AuthoredCandidate]]
 
 
-_ATTENTION = frozenset({"scaled_dot_product_attention"})
-"""Stays with the library: the generator writes all scores to memory, as no fused attention does."""
-
-
 _LIBRARY = {
-    "generator, library products": PRODUCTS,
-    "generator, library convolutions": CONVOLUTIONS | _ATTENTION,
-    "generator": _ATTENTION,
+    "generator, library products": LibraryCalls(PRODUCTS),
+    "generator, library convolutions": LibraryCalls(CONVOLUTIONS | {ATTENTION}),
+    "generator": LibraryCalls(frozenset({ATTENTION})),
 }
-"""Functions that stay torch's, by author."""
+"""Calls that stay torch's, by author. The generator writes scores to memory, as no fused attention does."""
 
 
 _READING = threading.Lock()

@@ -8,15 +8,17 @@ import pytest
 
 from kernel_core.generator.answer import answer
 from kernel_core.generator.graded import graded_kernels, whole_answer, widest_answer
-from kernel_core.generator.read import PRODUCTS
+from kernel_core.generator.library_calls import NO_CALLS, PRODUCTS, LibraryCalls
 from kernel_core.interop.batch import request_of
 from kernel_core.interop.judged import judge_here
 from kernel_core.problems.load import parse_problem
 from kernel_core.records import Evaluation
 from tests.generator.small_problems import problem
 
+LIBRARY = LibraryCalls(PRODUCTS)
 
-def answered(expression: str, *inputs: str, library: frozenset[str] = PRODUCTS):
+
+def answered(expression: str, *inputs: str, library: LibraryCalls = LIBRARY):
     """Return the answer to a problem of one expression."""
     read = parse_problem(problem(expression, *inputs), id="test/library", suite="test")
     return answer(read, library=library)
@@ -26,7 +28,7 @@ def test_a_product_stays_with_torch_and_what_follows_is_a_kernel():
     inputs = ("torch.randn(40, 33)", "torch.randn(33, 20)")
     written = answered("torch.relu(a @ b)", *inputs)
     assert written.kernels == 1 and "tl.dot" not in written.source and written.reasons == []
-    assert "tl.dot" in answered("torch.relu(a @ b)", *inputs, library=frozenset()).source
+    assert "tl.dot" in answered("torch.relu(a @ b)", *inputs, library=NO_CALLS).source
 
 
 def test_sizes_of_a_product_are_read_behind_it():
@@ -66,7 +68,7 @@ def test_an_initial_state_is_made_behind_the_product_that_its_size_comes_from():
     chain = "self.second(self.first(a @ b))"
     layers = "self.first, self.second = nn.GRUCell(20, 8), nn.RNNCell(8, 9)"
     read = asked(chain, "torch.randn(40, 33)", "torch.randn(33, 20)", layers=layers)
-    assert not undefined_names(answer(read, library=PRODUCTS).source)
+    assert not undefined_names(answer(read, library=LIBRARY).source)
 
 
 def asked(expression: str, *inputs: str, layers: str = "pass"):
