@@ -47,7 +47,7 @@ def body_of(sketch: Sketch, results: Sequence[Tensor], habits: Habits, rng: rand
         _alias(lines, inputs, sketch.taken, rng)
     body, part = Body([]), None
     if habits.part != "none":
-        part = _segment(lines if len(results) == 1 else lines[:-1], inputs, rng)
+        part = _segment(lines, inputs, rng)
     if part is not None:
         body = _moved(sketch, lines, part, inputs, habits, rng)
         start, end = part

@@ -39,29 +39,41 @@ class EagerTraffic:
     compulsory_bytes: int
     at_own_sizes: bool
     run_operations: int = 0
+    compulsory_ratio: float = 1.0
+    """The growth of the compulsory traffic from the run sizes."""
 
     def bytes_factor(self, growth: float) -> float:
         """Return the factor of a kernel's bytes whose programs grow by `growth` from the run sizes.
 
         Where a large weight keeps its size, all bytes together grow less than those of a kernel behind it.
+        What any program moves, each kernel may.
         """
-        return min(max(growth, self.bytes_ratio), max(self.bytes_ratio, self.operations_ratio))
+        least = max(self.bytes_ratio, self.compulsory_ratio)
+        return min(max(growth, least), max(least, self.operations_ratio))
 
 
 def count_eager(reference: Reference) -> EagerTraffic:
     """The work of eager mode at the problem's own sizes; falls back on the run sizes."""
     needed, problem, own_sizes = reference.inputs_that_matter(), reference.problem, True
     try:
-        small, _ = _count(problem, reference.source, needed, "meta")
+        small, least = _count(problem, reference.source, needed, "meta")
         full, compulsory = _count(problem, problem.source, needed, "meta")
     except Exception:
         # Operators that need data, or inputs that name a device: predict at the run sizes, and say so.
         full, compulsory = _count(problem, reference.source, needed, reference.device)
-        small, own_sizes = full, False
+        small, least, own_sizes = full, compulsory, False
     bytes_ratio = _ratio(sum(w.bytes_distinct for w in full), sum(w.bytes_distinct for w in small))
     run_operations = _num_operations(small)
     operations_ratio = _ratio(_num_operations(full), run_operations)
-    return EagerTraffic(tuple(full), bytes_ratio, operations_ratio, compulsory, own_sizes, run_operations)
+    return EagerTraffic(
+        tuple(full),
+        bytes_ratio,
+        operations_ratio,
+        compulsory,
+        own_sizes,
+        run_operations,
+        _ratio(compulsory, least),
+    )
 
 
 def _num_operations(works: Sequence[Work]) -> int:

@@ -55,6 +55,14 @@ def result_of(source: str) -> torch.Tensor:
     return model(*inputs)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("family", draw.families())
+def test_each_drawn_module_has_a_text_that_python_reads(family):
+    for number in range(100):
+        _, sketch, results = draw.sketched(random.Random(f"text {number}"), (family,), draw.LEVELS, "train")
+        ast.parse(source_of(sketch, results).source)
+
+
 @pytest.mark.parametrize("part", ["none", "class"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_options_of_a_layer_are_numbers_or_arguments_of_the_constructor(name, part):
