@@ -289,7 +289,7 @@ class Launches:
         names = (
             AXES.get(leaf.rank, ()) if any(region.kind in _SPATIAL for region in self.plan.regions) else ()
         )
-        texts = {host(size): name for size, name in zip(leaf.shape, names, strict=False)}
+        texts = {host(size): name for size, name in zip(leaf.shape, names, strict=False) if is_named(size)}
         pattern = re.compile("|".join(rf"(?<![.\w]){re.escape(text)}" for text in texts) or "(?!)")
         places = [index for index, line in enumerate(lines) if pattern.search(line)]
         used = {match for index in places for match in pattern.findall(lines[index])}

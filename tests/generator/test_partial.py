@@ -59,6 +59,33 @@ def test_a_class_that_is_used_twice_has_most_work_and_is_replaced_in_one_place()
     assert "x, self.weight, out" in first.source and "self.eps" in first.source.split("def forward")[1]
 
 
+def test_a_number_is_no_name_of_an_axis_of_one() -> None:
+    source = """
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(4, 6, 3)
+        self.pool = nn.MaxPool2d(3, 2)
+
+    def forward(self, x):
+        return self._pooled(self.conv(x))
+
+    def _pooled(self, x):
+        return self.pool(x).tanh()
+
+def get_inputs():
+    return [torch.randn(1, 4, 40, 41)]
+
+def get_init_inputs():
+    return []
+"""
+    texts = [answer.source for answer in partial_answers(parsed(f"import torch\n{source}"))]
+    assert any("x.shape" in text and "// self.pool.stride + 1" in text for text in texts)
+    assert not any("+ batch" in text for text in texts)
+
+
 def test_text_outside_of_the_part_stays_byte_for_byte() -> None:
     first, *_ = partial_answers(parsed(NORM_TWICE))
     _, _, rest = NORM_TWICE.partition("class Norm(")
