@@ -140,9 +140,8 @@ def starting_server() -> Iterator[Callable[[], str]]:
 
 
 def _start_under_lock(unwanted: threading.Event) -> tuple[subprocess.Popen[bytes], str]:
-    home = prefect_home()
-    log = home / "dojo-server.log"
-    with (home / "dojo-start.lock").open("w") as lock:
+    log = prefect_home() / "dojo-server.log"
+    with log.with_name("dojo-start.lock").open("w") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
         for attempt in range(START_ATTEMPTS):
             process, url = _start(log)
