@@ -10,13 +10,14 @@ from kernel_core.generator.library_calls import (
     ATTENTION,
     CONVOLUTIONS,
     MATRIX_PRODUCTS,
+    NO_CALLS,
     PRODUCTS,
     WEIGHTED,
     LibraryCalls,
 )
 from kernel_core.generator.recorder import Unreadable
 
-LIBRARY_FIRST = (*map(LibraryCalls, (PRODUCTS, WEIGHTED, CONVOLUTIONS)), LibraryCalls())
+LIBRARY_FIRST = (*map(LibraryCalls, (PRODUCTS, WEIGHTED, CONVOLUTIONS)), NO_CALLS)
 """Calls that stay torch's, from most to none: cuBLAS and cuDNN are faster for most sizes."""
 OWN_FIRST = (LibraryCalls(CONVOLUTIONS | {ATTENTION}, small=MATRIX_PRODUCTS), *LIBRARY_FIRST)
 """The same behind own matrix products: three in TF32 are as exact as cuBLAS's one of float32, and faster."""

@@ -61,6 +61,7 @@ def test_a_class_that_is_used_twice_has_most_work_and_is_replaced_in_one_place()
 
 def test_a_number_is_no_name_of_an_axis_of_one() -> None:
     source = """
+import torch
 import torch.nn as nn
 
 class Model(nn.Module):
@@ -81,7 +82,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-    texts = [answer.source for answer in partial_answers(parsed(f"import torch\n{source}"))]
+    texts = [answer.source for answer in partial_answers(parsed(source))]
     assert any("x.shape" in text and "// self.pool.stride + 1" in text for text in texts)
     assert not any("+ batch" in text for text in texts)
 

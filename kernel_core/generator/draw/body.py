@@ -104,7 +104,7 @@ def _segment(lines: Sequence[Line], inputs: set[str], rng: random.Random) -> tup
                 and len(_sources(lines[start:end], inputs)) == 1
             ):
                 last = lines[end - 1]
-                if last.operators and (not last.mark or MARK.fullmatch(last.mark)):
+                if last.operators and MARK.fullmatch(last.mark):
                     ranges.append((start, end))
     return rng.choice(ranges) if ranges else None
 
@@ -133,7 +133,7 @@ def _moved(
     renamed = [replace(line, text=re.sub(_word(source), argument, line.text)) for line in taken]
     if rng.random() < 0.6:
         renamed[-1] = replace(renamed[-1], mark="")
-    elif renamed[-1].mark:
+    else:
         renamed.append(Line("", renamed[-1].mark))
     named = _named(renamed, {argument}, sketch.taken, habits, rng)
     return Body([], form, name, named, argument, owned if form == "class" else [])

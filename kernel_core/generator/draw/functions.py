@@ -149,7 +149,7 @@ def _heads(sketch: Sketch) -> list[Tensor]:
     y = sketch.emit(f"{x}.view({sizes[0]}, {sizes[1]}, 4, {sizes[2]} // 4)", (), "view")
     call = sketch.pick("permute(0, 2, 1, 3)", "transpose(1, 2)", "permute(0, 2, 3, 1)")
     scale = sketch.pick("", f" * {sketch.setting('scale', '0.125')}")
-    return [sketch.emit(f"{y}.{call}{sketch.pick('', '.contiguous()')}{scale}", (), call[:7])]
+    return [sketch.emit(f"{y}.{call}{sketch.pick('', '.contiguous()')}{scale}", (), call.partition("(")[0])]
 
 
 def _masked(sketch: Sketch) -> list[Tensor]:

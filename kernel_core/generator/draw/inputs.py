@@ -131,11 +131,9 @@ def _filled(
         kind, letter = indices[1], indices[2]
         if letter not in letters:
             letters[letter] = sketch.axis(letter)
-        size = letters[letter].text
-        drawn = (
-            f"torch.randint(0, {size}, {{tuple}})" if kind == "below" else f"torch.randperm({size})[:{{}}]"
-        )
-        return sketch.input(axes, drawn, "int64")
+        if kind == "below":
+            return sketch.indices(axes, letters[letter])
+        return sketch.input(axes, f"torch.randperm({letters[letter].text})[:{{}}]", "int64")
     if not fill or fill == "randn":
         return sketch.input(axes)
     return sketch.input(axes, FILLS.get(fill, fill).replace("{at}", str(at)), "float32")

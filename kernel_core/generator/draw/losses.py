@@ -72,7 +72,7 @@ def _bce(sketch: Sketch) -> list[Tensor]:
 def _cross_entropy(sketch: Sketch) -> list[Tensor]:
     m, v = sketch.axes("mv")
     x = sketch.input((m, v), names=("logits", "predictions", "x"))
-    t = sketch.input((m,), f"torch.randint(0, {v.text}, {{tuple}})", "int64", names=_TARGETS)
+    t = sketch.indices((m,), v, _TARGETS)
     logs = sketch.emit(
         sketch.pick(f"F.log_softmax({x}, dim=1)", f"{x} - torch.logsumexp({x}, dim=1, keepdim=True)"),
         (m, v), "log_softmax",

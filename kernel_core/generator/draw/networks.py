@@ -158,9 +158,7 @@ def _heads(sketch: Sketch, x: Tensor, heads: str, batch: str, length: str) -> Te
 def token_embedding(sketch: Sketch) -> list[Tensor]:
     """Draw embeddings of tokens and positions, added and normed."""
     b, s, v, n = sketch.axes("bsvn")
-    tokens = sketch.input(
-        (b, s), f"torch.randint(0, {v.text}, {{tuple}})", "int64", names=("input_ids", "tokens", "x")
-    )
+    tokens = sketch.indices((b, s), v, ("input_ids", "tokens", "x"))
     table = sketch.layer(("embedding", "tok_emb", "word_embeddings"), f"nn.Embedding({v.text}, {n.text})")
     h = sketch.emit(f"{table}({tokens})", (b, s, n), "embedding", dtype="float32")
     h = sketch.emit(f"{h} + {sketch.parameter((s, n))}", h.axes, "add", dtype="float32")

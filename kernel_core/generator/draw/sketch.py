@@ -130,6 +130,10 @@ class Sketch:
         self.inputs.append(Input(name, domain, tuple(axes), dtype))
         return Tensor(name, tuple(axes), dtype)
 
+    def indices(self, axes: Sequence[Axis], below: Axis, names: Sequence[str] = ()) -> Tensor:
+        """Return a new argument of `forward` with indices of an axis."""
+        return self.input(axes, f"torch.randint(0, {below.text}, {{tuple}})", "int64", names)
+
     def scalar(self, value: str) -> str:
         """Return the name of a new argument of `forward` that is a number."""
         name = self._fresh(NUMBERS, words=False)

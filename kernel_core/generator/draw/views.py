@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kernel_core.generator.draw.heads import normalised, reduction
 from kernel_core.generator.draw.inputs import narrowed
 from kernel_core.generator.draw.sizes import ONE, Axis
@@ -28,16 +30,17 @@ def formula(sketch: Sketch) -> list[Tensor]:
         values.append(sketch.parameter(narrow) if sketch.chance(0.3) else sketch.input(narrow))
     unread = [*values]
     for _ in range(sketch.rng.randint(max(1, len(values) - 2), len(values) + 2)):
-        wide = [value for value in unread if value.axes == full] or [
-            value for value in values if value.axes == full
-        ]
-        a = sketch.rng.choice(wide)
+        a = sketch.rng.choice(_of_axes(full, unread) or _of_axes(full, values))
         others = [value for value in values if value is not a]
         unread_others = [value for value in unread if value is not a]
         b = sketch.rng.choice(others if sketch.chance(0.4) or not unread_others else unread_others)
         values.append(_mixed(sketch, a, b, full))
         unread = [value for value in unread if value not in (a, b)] + values[-1:]
-    return _ended(sketch, [value for value in unread if value.axes == full], full)
+    return _ended(sketch, _of_axes(full, unread), full)
+
+
+def _of_axes(axes: tuple[Axis, ...], values: Sequence[Tensor]) -> list[Tensor]:
+    return [value for value in values if value.axes == axes]
 
 
 def _mixed(sketch: Sketch, a: Tensor, b: Tensor, axes: tuple[Axis, ...]) -> Tensor:
@@ -137,11 +140,11 @@ def _shifts(sketch: Sketch) -> list[Tensor]:
         return [
             sketch.emit(f"{x}[{_of_axis(at, rank, index)}]", shorter, "getitem") for index in ("1:", ":-1")
         ]
-    first, before = (f"{x}[{_of_axis(at, rank, index)}]" for index in (":1", ":-1"))
     if sketch.chance(0.2):
         names, drawn = ("order", "perm", "index"), f"torch.randperm({axes[at].text})"
         order = sketch.input((axes[at],), drawn, "int64", names)
         return [x, sketch.emit(f"{x}[{_of_axis(at, rank, str(order))}]", axes, "index")]
+    first, before = (f"{x}[{_of_axis(at, rank, index)}]" for index in (":1", ":-1"))
     texts = [
         (f"torch.roll({x}, {sketch.pick('1', '-1', '2')}, dims={dim})", "roll"),
         (f"{x}.roll({sketch.pick('1', '-1', '3')}, {dim})", "roll"),
@@ -161,8 +164,7 @@ def _lookups(sketch: Sketch) -> list[Tensor]:
     table = sketch.input((rows, width))
     kind = sketch.pick("places", "places", "tables", "weights")
     names = ("index", "idx", "ids", "src", "neighbors")
-    picked = f"torch.randint(0, {rows.text}, {{tuple}})"
-    index = sketch.input(places, picked, "int64", names)
+    index = sketch.indices(places, rows, names)
     axes = (*places, width)
     text = sketch.pick("{}[{}]", "{}[{}]", "F.embedding({1}, {0})")
     values = [sketch.emit(text.format(table, index), axes, "index")]
@@ -170,7 +172,7 @@ def _lookups(sketch: Sketch) -> list[Tensor]:
         wide = sketch.emit(f"{sketch.input(places)}.unsqueeze(-1)", (*places, ONE), "unsqueeze")
         return [*values, wide]
     other = table if kind == "places" else sketch.input((rows, width))
-    at = sketch.input(places, picked, "int64", names) if kind == "places" else index
+    at = sketch.indices(places, rows, names) if kind == "places" else index
     return [*values, sketch.emit(text.format(other, at), axes, "index")]
 
 
