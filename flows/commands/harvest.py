@@ -12,7 +12,7 @@ from kernel_core.corpus.kernelbench_leaks import leak_rule
 from kernel_core.errors import CallerError
 from kernel_core.harvest.harvest import COMPOSITIONS, DEFAULT_PACKAGES
 from kernel_core.harvest.harvest import harvest as harvest_problems
-from kernel_core.harvest.packages import find_package
+from kernel_core.harvest.packages import find_packages
 from kernel_core.report.harvested import harvest_parts
 
 MANIFEST = "harvest.json"
@@ -31,7 +31,7 @@ def harvest(
     """
     if out.exists() and any(out.iterdir()):
         raise CallerError(f"{out} is not empty; give a new folder, or remove what an earlier harvest wrote")
-    sources = [find_package(name) for name in packages.split(",")]
+    sources = find_packages(packages.split(","))
     for folder in ("train", "held_out"):
         (out / folder).mkdir(parents=True)
     manifest = harvest_problems(

@@ -17,7 +17,7 @@ from kernel_core.harvest.cage import Trials, open_trials
 from kernel_core.harvest.candidates import DroppedCandidate, HarvestCandidate, candidates_of, request_of
 from kernel_core.harvest.compose import chains, has_configuration, parts_of
 from kernel_core.harvest.extract import NEEDS
-from kernel_core.harvest.packages import Library, Package
+from kernel_core.harvest.packages import Library, Package, Packages
 from kernel_core.harvest.written import Harvested, Traced, problems_of, split_of, traced
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Problem, Record
@@ -99,7 +99,7 @@ class _Harvest:
 
 
 def harvest(
-    packages: Sequence[Package],
+    packages: Packages,
     write: Callable[[str, str], object],
     num_compositions: int,
     leak: Leak,
@@ -108,11 +108,12 @@ def harvest(
     """Harvest packages; `write` gets each file's name below the output folder, and its text."""
     with open_trials() as trials:
         state = _Harvest(trials, leak, write)
-        for package in packages:
+        for package in packages.readable:
             _harvest_package(package, state, num_compositions, progress)
     return HarvestManifest(
         problems=tuple(state.rows),
-        dropped={name: dict(reasons.most_common()) for name, reasons in state.dropped.items()},
+        dropped={name: {reason: 1} for name, reason in packages.refused.items()}
+        | {name: dict(reasons.most_common()) for name, reasons in state.dropped.items()},
     )
 
 

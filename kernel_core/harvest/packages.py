@@ -1,11 +1,11 @@
-"""Installed package, its licence, and the text of its modules. Nothing is imported. Nothing is imported."""
+"""Installed package, its licence, and the text of its modules. Nothing is imported."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -34,6 +34,14 @@ class Package:
     version: str
     licence: str
     root: Path
+
+
+@dataclass(frozen=True)
+class Packages:
+    """Packages to harvest, and why others cannot be read, by name."""
+
+    readable: Sequence[Package]
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,20 @@ def find_package(name: str) -> Package:
         )
     root = Path(next(iter(spec.submodule_search_locations)))
     return Package(name, distribution.metadata["Name"], distribution.version, licence, root)
+
+
+def find_packages(names: Sequence[str]) -> Packages:
+    """Return the installed packages of these names. Raises as `find_package` does where none can be read."""
+    readable: list[Package] = []
+    refused: dict[str, ConfigError | NotFound] = {}
+    for name in names:
+        try:
+            readable.append(find_package(name))
+        except (ConfigError, NotFound) as error:
+            refused[name] = error
+    if not readable:
+        raise next(iter(refused.values()))
+    return Packages(readable, {name: str(error) for name, error in refused.items()})
 
 
 def permissive_licence(about: metadata.PackageMetadata) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
@@ -130,6 +132,15 @@ def test_a_package_without_a_permissive_licence_is_refused(site, tmp_path, packa
     monkeypatch.syspath_prepend(str(site))
     assert run(["harvest", str(tmp_path / "out"), "--packages", package]) == 2
     assert "states no permissive licence" in capsys.readouterr().err
+
+
+def test_packages_that_cannot_be_read_are_reported_and_others_harvested(site, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(site))
+    assert run(["harvest", str(tmp_path / "out"), "--packages", "copyleft,lattice,absent"]) == 0
+    manifest = json.loads((tmp_path / "out" / "harvest.json").read_text())
+    assert {row["package"] for row in manifest["problems"]} == {"lattice"}
+    assert "no permissive licence" in next(iter(manifest["dropped"]["copyleft"]))
+    assert "no package absent is installed here" in next(iter(manifest["dropped"]["absent"]))
 
 
 def test_nothing_of_a_package_is_imported(site, monkeypatch):
