@@ -114,6 +114,8 @@ class Writer(Launches):
         self.final = dict(zip(map(id, self.leaves), self.outputs, strict=True))
         super().__init__(graph, self.plan, self.outputs)
         self.kernel_names: set[str] = set()
+        self.known: dict[str, Written] = {}
+        """Kernels by their text without names."""
         self.calls: dict[int, list[tuple[int, str]]] = {}
         """Calls of torch's by the id of their region."""
 
@@ -178,7 +180,7 @@ class Writer(Launches):
     def _write_regions(self) -> dict[int, Written]:
         while True:
             try:
-                self.written, self.kernel_names = [], set()
+                self.written, self.known, self.kernel_names = [], {}, set()
                 self.calls = {id(region): self._calls_in(region) for region in self.plan.regions}
                 ready = {}
                 for region in self.plan.regions:
@@ -208,11 +210,11 @@ class Writer(Launches):
 
     def _shared(self, written: Written) -> Written:
         """Return the launch with the name of an earlier kernel that differs in names at most."""
-        for known in self.written:
-            if _without_names(written) == _without_names(known):
-                self.kernel_names.discard(written.name)
-                return replace(written, name=known.name, text=known.text)
-        return written
+        known = self.known.setdefault(_without_names(written), written)
+        if known is written:
+            return written
+        self.kernel_names.discard(written.name)
+        return replace(written, name=known.name, text=known.text)
 
     def _kernel_name(self, region: Region) -> str:
         """Name of the calls that a kernel computes; with its step where it has one of several of a call."""

@@ -166,13 +166,14 @@ def _picks_one(value: Value, anchor: Value, core: dict[int, Value]) -> bool:
 
 def _sources(value: Value) -> set[int]:
     """Tensors in memory that a value is computed from, and the values before it that kernels make."""
-    sources, waiting = set[int](), list(value.tensors)
+    sources, seen, waiting = set[int](), set[int](), list(value.tensors)
     while waiting:
         tensor = waiting.pop()
-        if tensor.op in CHEAP:
-            waiting += tensor.tensors
-        else:
+        if tensor.op not in CHEAP:
             sources.add(id(tensor))
+        elif id(tensor) not in seen:  # the ways through shared values are exponentially many
+            seen.add(id(tensor))
+            waiting += tensor.tensors
     return sources
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 LONGEST, _LONGEST_JOINED = 100, 84
@@ -42,38 +43,47 @@ def _joined(block: list[ast.stmt], pure: set[str], indent: int) -> list[ast.stmt
     for statement in block:
         if isinstance(statement, ast.For):
             statement.body = _joined(statement.body, pure, indent + 4)
+    lines = [_Line(statement) for statement in block]
     place = 0
-    while place < len(block):
-        merged = _merged(block, place, pure)
+    while place < len(lines):
+        merged = _merged(lines, place, pure)
         if merged is not None and len(_text(merged[1])) + indent <= _LONGEST_JOINED:
-            block[merged[0]] = merged[1]
-            del block[place]
+            lines[merged[0]] = _Line(merged[1])
+            del lines[place]
         else:
             place += 1
-    return block
+    return [line.statement for line in lines]
 
 
-def _merged(block: list[ast.stmt], place: int, pure: set[str]) -> tuple[int, ast.stmt] | None:
+class _Line:
+    """A statement with the names that it reads, and how often, and those that it binds."""
+
+    def __init__(self, statement: ast.stmt) -> None:
+        self.statement = statement
+        self.reads = Counter(_names(statement, ast.Load))
+        self.written = set(_names(statement, ast.Store))
+
+
+def _merged(lines: Sequence[_Line], place: int, pure: set[str]) -> tuple[int, ast.stmt] | None:
     """Return the only line that reads the name of another, with its place; None where the name stays."""
-    line = block[place]
+    line = lines[place].statement
     if not (isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name)):
         return None
     name, reader, is_moved = line.targets[0].id, None, False
     if name not in pure:
         return None
-    needed = set(_names(line.value, ast.Load))
-    for later in range(place + 1, len(block)):
-        reads = list(_names(block[later], ast.Load)).count(name)
-        if reads and (reads > 1 or reader is not None or is_moved or not _takes(block[later], name)):
+    needed = lines[place].reads.keys()
+    for at, later in enumerate(lines[place + 1 :], start=place + 1):
+        reads = later.reads[name]
+        if reads and (reads > 1 or reader is not None or is_moved or not _takes(later.statement, name)):
             return None
-        reader = later if reads else reader
-        written = set(_names(block[later], ast.Store))
-        if name in written:
+        reader = at if reads else reader
+        if name in later.written:
             break
-        is_moved = is_moved or bool(written & needed)
+        is_moved = is_moved or not later.written.isdisjoint(needed)
     if reader is None:
         return None
-    copy = ast.parse(ast.unparse(block[reader])).body[0]
+    copy = ast.parse(ast.unparse(lines[reader].statement)).body[0]
     return reader, _Replaced(name, line.value).visit(copy)
 
 

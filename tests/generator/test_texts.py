@@ -51,3 +51,12 @@ def test_a_kernel_is_written_once_for_names_of_any_length():
     layers = "self.conv = nn.Conv2d(16, 16, 3); self.convolution = nn.Conv2d(16, 16, 3)"
     text = written(problem("self.convolution(self.conv(a))", "torch.randn(2, 16, 9, 11)", layers=layers))
     assert text.count("def packed_weight_kernel") == 1 and text.count("packed_weight_kernel[") == 2
+
+
+def test_a_value_that_is_shared_in_each_of_thirty_steps_is_walked_once():
+    steps = "\n".join("        x = x * x + a" for _ in range(30))
+    source = problem("a.sum(dim=-1)", ROWS).replace(
+        "        return a.sum(dim=-1)", f"        x = a\n{steps}\n        return x.sum(dim=-1), x.amax(dim=-1)"
+    )
+    assert steps in source
+    assert "amax" in written(source) or "tl.max(" in written(source)
