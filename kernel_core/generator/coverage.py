@@ -15,7 +15,7 @@ from kernel_core.records import Evaluation, Problem
 
 
 def cover(problems: Sequence[Problem], device: str, precision: str, judged: bool) -> list[dict[str, Any]]:
-    """A row a problem: `problem`, `outcome`, `kernels`, and `reasons` for what stays with PyTorch.
+    """A row a problem: `problem`, `outcome`, `kernels`, `speedup`, and `reasons` for what stays with PyTorch.
 
     An outcome is a verdict, `written` where nothing is judged, `unanswered: …` or `not judged: …`.
     """
@@ -38,7 +38,8 @@ def cover(problems: Sequence[Problem], device: str, precision: str, judged: bool
         for row, result in zip(places, judge_here(requests, gym)[0], strict=True):
             outcome = result.outcome
             if isinstance(outcome, Evaluation):
-                row |= {"outcome": str(outcome.verdict), "feedback": outcome.feedback}
+                row |= {"outcome": str(outcome.verdict), "speedup": outcome.speedup}
+                row["feedback"] = outcome.feedback
             else:
                 row["outcome"] = f"not judged: {outcome}" if isinstance(outcome, DojoError) else "not judged"
     return rows

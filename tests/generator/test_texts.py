@@ -55,8 +55,7 @@ def test_a_kernel_is_written_once_for_names_of_any_length():
 
 def test_a_value_that_is_shared_in_each_of_thirty_steps_is_walked_once():
     steps = "\n".join("        x = x * x + a" for _ in range(30))
-    source = problem("a.sum(dim=-1)", ROWS).replace(
-        "        return a.sum(dim=-1)", f"        x = a\n{steps}\n        return x.sum(dim=-1), x.amax(dim=-1)"
-    )
+    results = f"        x = a\n{steps}\n        return x.sum(dim=-1), x.amax(dim=-1)"
+    source = problem("a.sum(dim=-1)", ROWS).replace("        return a.sum(dim=-1)", results)
     assert steps in source
     assert "amax" in written(source) or "tl.max(" in written(source)
