@@ -21,7 +21,7 @@ from kernel_core.corpus.generator_source import generator_revision
 from kernel_core.corpus.kernelbench_leaks import KernelBenchLeaks, known_kernelbench
 from kernel_core.corpus.nearness import Nearness, nearness
 from kernel_core.corpus.normalise import NORMALISER_VERSION, Fingerprint, fingerprint
-from kernel_core.corpus.parts import INGEST_VERSION, read_part
+from kernel_core.corpus.parts import INGEST_VERSION, SourceRows, read_part
 from kernel_core.corpus.registry import (
     SOURCES_FILE,
     Registry,
@@ -31,7 +31,7 @@ from kernel_core.corpus.registry import (
     pinned,
     read_registry,
 )
-from kernel_core.corpus.report import DropCount, Dropped, Report, SourceReport, Survivor, top_reasons
+from kernel_core.corpus.report import DropCount, Dropped, Report, Survivor, top_reasons
 from kernel_core.errors import CallerError
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Exemplar, Problem
@@ -88,7 +88,7 @@ def build_snapshot(
             f"the snapshot of {', '.join(config.sources)} would be empty: {top_reasons(every_drop)}; "
             "add a source, or let the generator write some (generator_rows)"
         )
-    report = _report(exemplars, [part.report for part in parts], every_drop, len(problems), survivors)
+    report = _report(exemplars, parts, every_drop, len(problems), survivors)
     files = {
         _ROWS: store.write(_ROWS, table.to_parquet(exemplars)),
         _REPORT: store.write_json(_REPORT, report.model_dump()),
@@ -214,15 +214,17 @@ def _without_nearby(exemplars: list[Exemplar], near: Nearness | None, drops: Dro
 
 def _report(
     exemplars: Sequence[Exemplar],
-    sources: Sequence[SourceReport],
+    parts: Sequence[SourceRows],
     dropped: tuple[Dropped, ...],
     num_problems: int,
     survivors: tuple[Survivor, ...],
 ) -> Report:
+    # A file's rows name the sources that they were made from, so each part counts its own rows.
+    kept = {row.id for row in exemplars}
     return Report(
         sources=tuple(
-            entry.model_copy(update={"rows_out": sum(row.source == entry.source for row in exemplars)})
-            for entry in sources
+            part.report.model_copy(update={"rows_out": sum(row.id in kept for row in part.exemplars)})
+            for part in parts
         ),
         dropped=dropped,
         num_exemplars=len(exemplars),

@@ -83,6 +83,15 @@ def test_the_report_accounts_for_every_row(tmp_path: Path, kernelbook_row: Any, 
     assert report.dropped[1].examples == ("2 = rows.jsonl/1",)
 
 
+def test_rows_of_an_earlier_snapshot_are_counted_under_its_file(tmp_path: Path) -> None:
+    build_snapshot(IngestConfig(generator_rows=4, decontaminate_against=()), Store(tmp_path / "drawn"))
+    file, store = tmp_path / "drawn" / "exemplars.parquet", Store(tmp_path / "again")
+    build_snapshot(IngestConfig(sources=(str(file),), decontaminate_against=()), store)
+    report = load_report(store)
+    (entry,) = report.sources
+    assert entry.rows_in == entry.rows_out == report.num_exemplars > 0
+
+
 def test_problems_of_a_folder_leave_the_snapshot(
     tmp_path: Path, kernelbook_row: Any, write_jsonl: Any
 ) -> None:
