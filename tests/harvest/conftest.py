@@ -223,6 +223,6 @@ def dojo(site: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 def harvested(dojo, tmp_path_factory) -> tuple[Path, dict, str]:
     """The output folder, the manifest, and what was printed."""
     out = tmp_path_factory.mktemp("harvest") / "out"
-    done = dojo("harvest", str(out), "--packages", "lattice", "--compositions", "4")
+    done = dojo("harvest", str(out), "--packages", "copyleft,lattice,absent", "--compositions", "4")
     assert done.returncode == 0, done.stderr
     return out, json.loads((out / "harvest.json").read_text()), done.stdout
