@@ -220,10 +220,10 @@ def _report(
     survivors: tuple[Survivor, ...],
 ) -> Report:
     # A file's rows name the sources that they were made from, so each part counts its own rows.
-    kept = {row.id for row in exemplars}
+    kept = {id(row) for row in exemplars}
     return Report(
         sources=tuple(
-            part.report.model_copy(update={"rows_out": sum(row.id in kept for row in part.exemplars)})
+            part.report.model_copy(update={"rows_out": sum(id(row) in kept for row in part.exemplars)})
             for part in parts
         ),
         dropped=dropped,

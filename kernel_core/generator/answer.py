@@ -114,8 +114,6 @@ class Writer(Launches):
         self.final = dict(zip(map(id, self.leaves), self.outputs, strict=True))
         super().__init__(graph, self.plan, self.outputs)
         self.kernel_names: set[str] = set()
-        self.known: dict[str, Written] = {}
-        """Kernels by their text without names."""
         self.calls: dict[int, list[tuple[int, str]]] = {}
         """Calls of torch's by the id of their region."""
 
@@ -180,11 +178,12 @@ class Writer(Launches):
     def _write_regions(self) -> dict[int, Written]:
         while True:
             try:
-                self.written, self.known, self.kernel_names = [], {}, set()
+                self.written, self.kernel_names = [], set()
+                by_text: dict[str, Written] = {}
                 self.calls = {id(region): self._calls_in(region) for region in self.plan.regions}
                 ready = {}
                 for region in self.plan.regions:
-                    written = self._shared(self._write(region))
+                    written = self._shared(self._write(region), by_text)
                     ready[id(region)] = written
                     self.written.append(written)
                 return ready
@@ -208,13 +207,13 @@ class Writer(Launches):
             self.plan.refused.add(last)
             raise _Smaller from error
 
-    def _shared(self, written: Written) -> Written:
+    def _shared(self, written: Written, by_text: dict[str, Written]) -> Written:
         """Return the launch with the name of an earlier kernel that differs in names at most."""
-        known = self.known.setdefault(_without_names(written), written)
-        if known is written:
+        first = by_text.setdefault(_without_names(written), written)
+        if first is written:
             return written
         self.kernel_names.discard(written.name)
-        return replace(written, name=known.name, text=known.text)
+        return replace(written, name=first.name, text=first.text)
 
     def _kernel_name(self, region: Region) -> str:
         """Name of the calls that a kernel computes; with its step where it has one of several of a call."""

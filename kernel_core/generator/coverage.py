@@ -38,8 +38,8 @@ def cover(problems: Sequence[Problem], device: str, precision: str, judged: bool
         for row, result in zip(places, judge_here(requests, gym)[0], strict=True):
             outcome = result.outcome
             if isinstance(outcome, Evaluation):
-                row |= {"outcome": str(outcome.verdict), "speedup": outcome.speedup}
-                row["feedback"] = outcome.feedback
+                row["outcome"] = str(outcome.verdict)
+                row |= {"speedup": outcome.speedup, "feedback": outcome.feedback}
             else:
                 row["outcome"] = f"not judged: {outcome}" if isinstance(outcome, DojoError) else "not judged"
     return rows

@@ -90,6 +90,11 @@ def test_rows_of_an_earlier_snapshot_are_counted_under_its_file(tmp_path: Path) 
     report = load_report(store)
     (entry,) = report.sources
     assert entry.rows_in == entry.rows_out == report.num_exemplars > 0
+    both = Store(tmp_path / "both")
+    build_snapshot(
+        IngestConfig(sources=("generator", str(file)), generator_rows=4, decontaminate_against=()), both
+    )
+    assert sum(entry.rows_out for entry in load_report(both).sources) == load_report(both).num_exemplars
 
 
 def test_problems_of_a_folder_leave_the_snapshot(

@@ -30,16 +30,16 @@ def formula(sketch: Sketch) -> list[Tensor]:
         values.append(sketch.parameter(narrow) if sketch.chance(0.3) else sketch.input(narrow))
     unread = [*values]
     for _ in range(sketch.rng.randint(max(1, len(values) - 2), len(values) + 2)):
-        a = sketch.rng.choice(_of_axes(full, unread) or _of_axes(full, values))
+        a = sketch.rng.choice(_with_axes(full, unread) or _with_axes(full, values))
         others = [value for value in values if value is not a]
         unread_others = [value for value in unread if value is not a]
         b = sketch.rng.choice(others if sketch.chance(0.4) or not unread_others else unread_others)
         values.append(_mixed(sketch, a, b, full))
         unread = [value for value in unread if value not in (a, b)] + values[-1:]
-    return _ended(sketch, _of_axes(full, unread), full)
+    return _ended(sketch, _with_axes(full, unread), full)
 
 
-def _of_axes(axes: tuple[Axis, ...], values: Sequence[Tensor]) -> list[Tensor]:
+def _with_axes(axes: tuple[Axis, ...], values: Sequence[Tensor]) -> list[Tensor]:
     return [value for value in values if value.axes == axes]
 
 
